@@ -1,0 +1,364 @@
+//! The file system the guest sees: a tree of mounts.
+//!
+//! What: the in-memory root and host directories, behind one set of executors.
+//! Why: one place decides which backend a path belongs to.
+//!
+//! Invariant: an executor that acts on a path takes a [`Checked`] request and
+//! acts on exactly the path in it. A symbolic link never leads from one mount
+//! into another. Mount points and the directories above them stay.
+
+mod content;
+mod convert;
+mod host;
+mod memory;
+mod mount;
+mod node;
+
+#[cfg(test)]
+mod host_tests;
+#[cfg(test)]
+mod memory_tests;
+
+use std::sync::Arc;
+
+use fumehood_policies::{FsAction, FsRequest, GuestPath, RequestedPath};
+
+use crate::call::Filestat;
+use crate::errno::Errno;
+use crate::limits::Limits;
+use crate::pipeline::Checked;
+
+pub(crate) use host::HostLimits;
+use host::{HostDirectory, HostFile};
+pub(crate) use memory::MemoryTree;
+pub use mount::{HostMount, MountError};
+pub(crate) use node::{Entry, NewTimes, Node, OpenHow, Opened, Renamed, Step, path_errno};
+
+/// Which spelling of the request's paths insisted on a directory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spelling {
+    pub(crate) first: bool,
+    pub(crate) second: bool,
+}
+
+/// Where a path lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Backend {
+    Memory,
+    Host(usize),
+}
+
+/// All mounts.
+pub(crate) struct Vfs {
+    pub(crate) memory: MemoryTree,
+    hosts: Vec<HostDirectory>,
+}
+
+type Request<'c, 'p> = &'c Checked<'p, FsRequest>;
+
+fn first(checked: Request<'_, '_>, spelling: Spelling) -> RequestedPath {
+    RequestedPath { path: checked.get().path.clone(), must_be_dir: spelling.first }
+}
+
+fn both(
+    checked: Request<'_, '_>,
+    spelling: Spelling,
+) -> Result<(RequestedPath, RequestedPath), Errno> {
+    let to = checked.get().action.second_path().ok_or(Errno::Inval)?;
+    Ok((first(checked, spelling), RequestedPath { path: to.clone(), must_be_dir: spelling.second }))
+}
+
+impl Vfs {
+    /// An in-memory root with nothing in it.
+    pub(crate) fn new(limits: Arc<Limits>, now: u64) -> Self {
+        Self { memory: MemoryTree::new(limits, now), hosts: Vec::new() }
+    }
+
+    /// Mounts a host directory; its mount point must already be there.
+    pub(crate) fn mount(
+        &mut self,
+        mount: HostMount,
+        inode_key: [u8; 32],
+        limits: HostLimits,
+    ) -> std::io::Result<()> {
+        let number = self.hosts.len();
+        let HostMount { at, dir, access } = mount;
+        self.hosts.push(HostDirectory::new(number, at, access, dir, inode_key, limits)?);
+        Ok(())
+    }
+
+    fn backend(&self, path: &GuestPath) -> Backend {
+        self.hosts
+            .iter()
+            .position(|host| path.starts_with(host.at()))
+            .map_or(Backend::Memory, Backend::Host)
+    }
+
+    fn host(&self, number: usize) -> Result<&HostDirectory, Errno> {
+        self.hosts.get(number).ok_or(Errno::Badf)
+    }
+
+    /// Whether both paths are in one mount.
+    pub(crate) fn same_mount(&self, left: &GuestPath, right: &GuestPath) -> bool {
+        self.backend(left) == self.backend(right)
+    }
+
+    /// Whether a path is in memory, so that a snapshot holds it.
+    pub(crate) fn in_memory(&self, path: &GuestPath) -> bool {
+        self.backend(path) == Backend::Memory
+    }
+
+    /// Mount points, and what is above them, are neither moved nor removed.
+    fn check_not_pinned(&self, path: &GuestPath) -> Result<(), Errno> {
+        let pinned = path.is_root() || self.hosts.iter().any(|host| host.at().starts_with(path));
+        if pinned { Err(Errno::Busy) } else { Ok(()) }
+    }
+
+    pub(crate) fn open(
+        &mut self,
+        checked: Request<'_, '_>,
+        spelling: Spelling,
+        how: OpenHow,
+        now: u64,
+    ) -> Result<Step<Opened>, Errno> {
+        let path = first(checked, spelling);
+        match self.backend(&path.path) {
+            Backend::Memory => self.memory.open(&path, how, now),
+            Backend::Host(number) => self.host(number)?.open(&path, how),
+        }
+    }
+
+    pub(crate) fn metadata(
+        &self,
+        checked: Request<'_, '_>,
+        spelling: Spelling,
+        follow: bool,
+    ) -> Result<Step<Filestat>, Errno> {
+        let path = first(checked, spelling);
+        match self.backend(&path.path) {
+            Backend::Memory => self.memory.metadata(&path, follow),
+            Backend::Host(number) => self.host(number)?.metadata(&path, follow),
+        }
+    }
+
+    pub(crate) fn read_link(
+        &self,
+        checked: Request<'_, '_>,
+        spelling: Spelling,
+    ) -> Result<Step<Vec<u8>>, Errno> {
+        let path = first(checked, spelling);
+        match self.backend(&path.path) {
+            Backend::Memory => self.memory.read_link(&path),
+            Backend::Host(number) => self.host(number)?.read_link(&path),
+        }
+    }
+
+    pub(crate) fn create_directory(
+        &mut self,
+        checked: Request<'_, '_>,
+        spelling: Spelling,
+        now: u64,
+    ) -> Result<Step<()>, Errno> {
+        let path = first(checked, spelling);
+        match self.backend(&path.path) {
+            Backend::Memory => self.memory.create_directory(&path, now),
+            Backend::Host(number) => self.host(number)?.create_directory(&path),
+        }
+    }
+
+    pub(crate) fn remove(
+        &mut self,
+        checked: Request<'_, '_>,
+        spelling: Spelling,
+        now: u64,
+    ) -> Result<Step<()>, Errno> {
+        let path = first(checked, spelling);
+        match self.backend(&path.path) {
+            Backend::Memory => self.memory.remove(&path, now),
+            Backend::Host(number) => self.host(number)?.remove(&path),
+        }
+    }
+
+    pub(crate) fn remove_directory(
+        &mut self,
+        checked: Request<'_, '_>,
+        spelling: Spelling,
+        now: u64,
+    ) -> Result<Step<()>, Errno> {
+        let path = first(checked, spelling);
+        self.check_not_pinned(&path.path)?;
+        match self.backend(&path.path) {
+            Backend::Memory => self.memory.remove_directory(&path, now),
+            Backend::Host(number) => self.host(number)?.remove_directory(&path),
+        }
+    }
+
+    pub(crate) fn symlink(
+        &mut self,
+        checked: Request<'_, '_>,
+        spelling: Spelling,
+        target: &[u8],
+        now: u64,
+    ) -> Result<Step<()>, Errno> {
+        let path = first(checked, spelling);
+        match self.backend(&path.path) {
+            Backend::Memory => self.memory.symlink(target, &path, now),
+            Backend::Host(number) => self.host(number)?.symlink(target, &path),
+        }
+    }
+
+    pub(crate) fn link(
+        &mut self,
+        checked: Request<'_, '_>,
+        spelling: Spelling,
+        follow: bool,
+        now: u64,
+    ) -> Result<Step<()>, Errno> {
+        let (old, new) = both(checked, spelling)?;
+        match (self.backend(&old.path), self.backend(&new.path)) {
+            (from, to) if from != to => Err(Errno::Xdev),
+            (Backend::Memory, _) => self.memory.link(&old, &new, follow, now),
+            (Backend::Host(number), _) => self.host(number)?.link(&old, &new, follow),
+        }
+    }
+
+    pub(crate) fn rename(
+        &mut self,
+        checked: Request<'_, '_>,
+        spelling: Spelling,
+        now: u64,
+    ) -> Result<Step<Renamed>, Errno> {
+        let (old, new) = both(checked, spelling)?;
+        self.check_not_pinned(&old.path)?;
+        self.check_not_pinned(&new.path)?;
+        match (self.backend(&old.path), self.backend(&new.path)) {
+            (from, to) if from != to => Err(Errno::Xdev),
+            (Backend::Memory, _) => self.memory.rename(&old, &new, now),
+            (Backend::Host(number), _) => self.host(number)?.rename(&old, &new),
+        }
+    }
+
+    pub(crate) fn set_times(
+        &mut self,
+        checked: Request<'_, '_>,
+        spelling: Spelling,
+        follow: bool,
+        times: NewTimes,
+        now: u64,
+    ) -> Result<Step<()>, Errno> {
+        let path = first(checked, spelling);
+        match self.backend(&path.path) {
+            Backend::Memory => self.memory.set_times(&path, follow, times, now),
+            Backend::Host(number) => self.host(number)?.set_times(&path, follow, times),
+        }
+    }
+
+    /// Sets the times of an open object. The request was decided for the path
+    /// it was opened at.
+    pub(crate) fn set_times_of(
+        &mut self,
+        checked: Request<'_, '_>,
+        node: &Node,
+        times: NewTimes,
+        now: u64,
+    ) -> Result<Step<()>, Errno> {
+        debug_assert_eq!(checked.get().action, FsAction::SetTimes);
+        match node {
+            Node::MemoryFile(number) | Node::MemoryDirectory(number) => {
+                self.memory.set_times_of(*number, times, now)
+            }
+            Node::HostFile(file) => self.host(file.mount())?.set_times_file(file, times),
+            Node::HostDirectory(directory) => {
+                self.host(directory.mount())?.set_times_directory(directory, times)
+            }
+        }
+        .map(Step::Done)
+    }
+
+    /// Lists an open directory. The request was decided for the path it was
+    /// opened at.
+    pub(crate) fn list(
+        &self,
+        checked: Request<'_, '_>,
+        node: &Node,
+    ) -> Result<Step<Vec<Entry>>, Errno> {
+        debug_assert_eq!(checked.get().action, FsAction::List);
+        match node {
+            Node::MemoryDirectory(number) => self.memory.list(*number),
+            Node::HostDirectory(directory) => self.host(directory.mount())?.list(directory),
+            Node::MemoryFile(_) | Node::HostFile(_) => Err(Errno::Notdir),
+        }
+        .map(Step::Done)
+    }
+
+    // Streams: decided when the node was opened.
+
+    pub(crate) fn stat(&self, node: &Node) -> Result<Filestat, Errno> {
+        match node {
+            Node::MemoryFile(number) | Node::MemoryDirectory(number) => self.memory.stat(*number),
+            Node::HostFile(file) => self.host(file.mount())?.stat_file(file),
+            Node::HostDirectory(directory) => {
+                self.host(directory.mount())?.stat_directory(directory)
+            }
+        }
+    }
+
+    pub(crate) fn length(&self, node: &Node) -> Result<u64, Errno> {
+        match node {
+            Node::MemoryFile(number) => self.memory.length(*number),
+            Node::HostFile(file) => file.length(),
+            Node::MemoryDirectory(_) | Node::HostDirectory(_) => Err(Errno::Isdir),
+        }
+    }
+
+    pub(crate) fn read_at(
+        &self,
+        node: &Node,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<usize, Errno> {
+        match node {
+            Node::MemoryFile(number) => self.memory.read_at(*number, offset, into),
+            Node::HostFile(file) => file.read_at(offset, into),
+            Node::MemoryDirectory(_) | Node::HostDirectory(_) => Err(Errno::Isdir),
+        }
+    }
+
+    pub(crate) fn write_at(
+        &mut self,
+        node: &Node,
+        offset: u64,
+        data: &[u8],
+        now: u64,
+    ) -> Result<usize, Errno> {
+        match node {
+            Node::MemoryFile(number) => {
+                self.memory.write_at(*number, offset, data, now).map(|()| data.len())
+            }
+            Node::HostFile(file) => self.host(file.mount())?.write_at(file, offset, data),
+            Node::MemoryDirectory(_) | Node::HostDirectory(_) => Err(Errno::Isdir),
+        }
+    }
+
+    pub(crate) fn set_length(&mut self, node: &Node, length: u64, now: u64) -> Result<(), Errno> {
+        match node {
+            Node::MemoryFile(number) => self.memory.set_length(*number, length, now),
+            Node::HostFile(file) => self.host(file.mount())?.set_length(file, length),
+            Node::MemoryDirectory(_) | Node::HostDirectory(_) => Err(Errno::Isdir),
+        }
+    }
+
+    pub(crate) fn sync(&self, node: &Node, data_only: bool) -> Result<(), Errno> {
+        match node {
+            Node::HostFile(file) => HostFile::sync(file, data_only),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets go of an open object.
+    pub(crate) fn close(&mut self, node: &Node) {
+        if let Node::MemoryFile(number) | Node::MemoryDirectory(number) = node {
+            self.memory.close(*number);
+        }
+    }
+}
