@@ -1,0 +1,370 @@
+//! The command line.
+//!
+//! Invariant: whatever is wrong with it is told in one sentence, the process
+//! ends with 64 and nothing has run.
+#![allow(clippy::disallowed_methods, reason = "this module reads the arguments")]
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, Parser, Subcommand};
+use fumehood::Access;
+
+use crate::error::USAGE;
+use crate::output;
+
+/// Longest time limit, in seconds: a year.
+const MAX_SECONDS: f64 = 365.0 * 24.0 * 3600.0;
+
+/// Run Python that an agent wrote, with no access to anything you did not name.
+#[derive(Debug, Parser)]
+#[command(name = "fumehood", version, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a Python program in the sandbox
+    Run(RunArgs),
+    /// Measure this machine: start-up, memory, processor work
+    Bench(BenchArgs),
+    /// The compiled guest: where it is, building, checking and removing it
+    Cache(CacheArgs),
+    /// Print the versions of this build
+    Version(VersionArgs),
+}
+
+/// `fumehood run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The program, or `-` to read it from standard input
+    #[arg(value_name = "FILE", conflicts_with = "code")]
+    pub(crate) file: Option<OsString>,
+    /// Run this text instead of a file
+    #[arg(short, value_name = "CODE", allow_hyphen_values = true)]
+    pub(crate) code: Option<String>,
+    /// Run it as a notebook cell: the value of the last expression is printed
+    #[arg(long)]
+    pub(crate) cell: bool,
+    /// Let the guest see a host directory; read only unless `:rw` is added
+    #[arg(long, value_name = "GUEST=HOST[:ro|rw]",
+        value_parser = OsStringValueParser::new().try_map(|text| parse_mount(text, false)))]
+    pub(crate) mount: Vec<MountArg>,
+    /// Like --mount, for directories that are refused otherwise, such as your home directory
+    #[arg(long, value_name = "GUEST=HOST[:ro|rw]",
+        value_parser = OsStringValueParser::new().try_map(|text| parse_mount(text, true)))]
+    pub(crate) force_mount: Vec<MountArg>,
+    /// Set an environment variable of the guest
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_env, allow_hyphen_values = true)]
+    pub(crate) env: Vec<(String, String)>,
+    /// What the program reads from standard input: a file, or `-` for this command's own; empty otherwise
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stdin: Option<OsString>,
+    /// A file with a JSON object; each member becomes a global variable
+    #[arg(long, value_name = "FILE")]
+    pub(crate) input_json: Option<PathBuf>,
+    /// Wall-clock limit in seconds [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, allow_hyphen_values = true)]
+    pub(crate) timeout: Option<Duration>,
+    /// Processor-time limit in seconds [default: 60, or --timeout if that is longer]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, allow_hyphen_values = true)]
+    pub(crate) cpu: Option<Duration>,
+    /// Memory limit in MiB, the interpreter included [default: 512]
+    #[arg(long, value_name = "MB", value_parser = parse_memory, allow_hyphen_values = true)]
+    pub(crate) memory: Option<u64>,
+    /// Print one JSON object, described by docs/result.schema.json, and nothing else
+    #[arg(long, conflicts_with = "json_lines")]
+    pub(crate) json: bool,
+    /// Print one JSON object a line, while the program runs
+    #[arg(long)]
+    pub(crate) json_lines: bool,
+    /// Use a file made by `fumehood cache build`, and compile nothing
+    #[arg(long, value_name = "FILE")]
+    pub(crate) compiled: Option<PathBuf>,
+    /// Arguments of the program, after `--`
+    #[arg(last = true, value_name = "ARGS")]
+    pub(crate) args: Vec<String>,
+}
+
+/// One `--mount`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MountArg {
+    /// Where the guest sees it.
+    pub(crate) guest: String,
+    /// The host directory.
+    pub(crate) host: PathBuf,
+    /// How it may be used.
+    pub(crate) access: Access,
+    /// Whether it was given with `--force-mount`.
+    pub(crate) force: bool,
+}
+
+/// `fumehood bench`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// What to measure.
+    #[command(subcommand)]
+    pub(crate) which: Bench,
+}
+
+/// The benches.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// From a new sandbox to the result of `print(1+1)`, and runs per second on two threads
+    Startup {
+        /// Runs that are measured
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        runs: u32,
+        #[command(flatten)]
+        common: BenchCommon,
+    },
+    /// Programs of a directory, inside and with a native Python, in turn
+    Cpu {
+        /// Directory of programs whose last line is `RESULT … SECONDS`
+        #[arg(long, value_name = "DIR", default_value = "tests/cpu")]
+        programs: PathBuf,
+        /// The Python to compare with
+        #[arg(long, value_name = "PYTHON", default_value = "python3")]
+        native: PathBuf,
+        /// How often each program runs on each side
+        #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        rounds: u32,
+        #[command(flatten)]
+        common: BenchCommon,
+    },
+    /// Private memory of instances that wait
+    Memory {
+        /// Instances that are alive at the same time
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        instances: u32,
+        #[command(flatten)]
+        common: BenchCommon,
+    },
+}
+
+/// What all benches take.
+#[derive(Debug, Args)]
+pub(crate) struct BenchCommon {
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Use a file made by `fumehood cache build`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) compiled: Option<PathBuf>,
+}
+
+/// `fumehood cache`.
+#[derive(Debug, Args)]
+pub(crate) struct CacheArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) which: Cache,
+}
+
+/// The cache commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Cache {
+    /// Say where compiled code is kept and whether it is there
+    Info {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Compile the guest into a file for machines without a writable cache
+    Build {
+        /// The file; replaced whole if it exists
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Read compiled code whole and compare its digests
+    Verify {
+        /// The file; the user's cache if none is named
+        file: Option<PathBuf>,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove the compiled code of the user's cache
+    Clear {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `fumehood version`.
+#[derive(Debug, Args)]
+pub(crate) struct VersionArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The command line ends the process: help, the version, or an error.
+#[derive(Debug)]
+pub(crate) struct Early(clap::Error);
+
+/// Parses the process's arguments.
+///
+/// # Errors
+/// [`Early`] if there is nothing to run.
+pub(crate) fn parse() -> Result<Cli, Early> {
+    Cli::try_parse().map_err(Early)
+}
+
+impl Early {
+    /// Prints it and returns the exit code.
+    pub(crate) fn print(&self) -> i32 {
+        match self.0.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                output::print(&self.0.render().to_string());
+                0
+            }
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                output::note(
+                    "no command was given; `fumehood --help` and `fumehood COMMAND --help` list them",
+                );
+                USAGE
+            }
+            _ => {
+                output::note(&self.sentence());
+                USAGE
+            }
+        }
+    }
+
+    /// What is wrong and what to do, on one line.
+    fn sentence(&self) -> String {
+        let rendered = self.0.render().to_string();
+        let what = rendered.split("\n\n").next().unwrap_or_default();
+        let what = what.strip_prefix("error: ").unwrap_or(what);
+        let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
+        let suggested = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand]
+            .into_iter()
+            .find_map(|kind| match self.0.get(kind) {
+                Some(ContextValue::String(one)) => Some(one.clone()),
+                Some(ContextValue::Strings(many)) => many.first().cloned(),
+                _ => None,
+            });
+        if what.contains(';') {
+            return what;
+        }
+        match suggested {
+            Some(suggested) => format!("{what}; did you mean `{suggested}`?"),
+            None if self.0.kind() == ErrorKind::UnknownArgument && !what.contains("'-") => {
+                format!("{what}; a program's own arguments go after `--`")
+            }
+            None => {
+                format!("{what}; `fumehood --help` and `fumehood COMMAND --help` say what there is")
+            }
+        }
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let refused = || {
+        "it is not a time limit; give seconds, above 0 and at most 31536000, such as 2.5".to_owned()
+    };
+    let seconds: f64 = text.parse().map_err(|_| refused())?;
+    if !(seconds > 0.0 && seconds <= MAX_SECONDS) {
+        return Err(refused());
+    }
+    let time = Duration::try_from_secs_f64(seconds).map_err(|_| refused())?;
+    if time.is_zero() { Err(refused()) } else { Ok(time) }
+}
+
+fn parse_memory(text: &str) -> Result<u64, String> {
+    let (least, most) = (fumehood::MIN_MEMORY_BYTES >> 20, fumehood::MAX_MEMORY_BYTES >> 20);
+    text.parse::<u64>()
+        .ok()
+        .filter(|mib| (least..=most).contains(mib))
+        .and_then(|mib| mib.checked_mul(1 << 20))
+        .ok_or_else(|| format!("it is not a memory limit; give whole MiB from {least} to {most}"))
+}
+
+fn parse_env(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("it is not a variable; write NAME=VALUE".to_owned()),
+    }
+}
+
+fn parse_mount(text: OsString, force: bool) -> Result<MountArg, String> {
+    let malformed =
+        || "it is not a mount; write GUEST=HOST or GUEST=HOST:rw, such as /data=./logs".to_owned();
+    let bytes = text.as_bytes();
+    let at = bytes.iter().position(|byte| *byte == b'=').ok_or_else(malformed)?;
+    let (guest, host) = bytes.split_at(at);
+    let host = host.get(1..).unwrap_or_default();
+    let (host, access) = match (host.strip_suffix(b":rw"), host.strip_suffix(b":ro")) {
+        (Some(host), _) => (host, Access::ReadWrite),
+        (None, Some(host)) => (host, Access::ReadOnly),
+        (None, None) => (host, Access::ReadOnly),
+    };
+    let guest = std::str::from_utf8(guest).map_err(|_| malformed())?;
+    if host.is_empty() || guest.is_empty() {
+        return Err(malformed());
+    }
+    if !guest.starts_with('/') {
+        return Err("the guest's side of a mount is an absolute path; write /NAME=HOST".to_owned());
+    }
+    let host = PathBuf::from(OsString::from_vec(host.to_vec()));
+    Ok(MountArg { guest: guest.to_owned(), host, access, force })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn limits_are_positive_finite_and_bounded() {
+        for good in ["1", "0.25", "31536000", "1e-3"] {
+            assert!(parse_seconds(good).is_ok(), "{good}");
+        }
+        for bad in ["0", "-1", "NaN", "inf", "-inf", "1e300", "1e-30", "31536001", "", "5s"] {
+            assert!(parse_seconds(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_memory("64"), Ok(64 << 20));
+        assert_eq!(parse_memory("4096"), Ok(4 << 30));
+        for bad in ["0", "63", "4097", "-1", "1.5", "99999999999999999999", ""] {
+            assert!(parse_memory(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn mounts_are_split_at_the_first_equals_sign() {
+        let mount = |text: &str| parse_mount(text.into(), false);
+        let read_only = mount("/data=a=b").unwrap();
+        assert_eq!((read_only.guest.as_str(), read_only.host.to_str()), ("/data", Some("a=b")));
+        assert_eq!(read_only.access, Access::ReadOnly);
+        assert_eq!(mount("/data=a:rw").unwrap().access, Access::ReadWrite);
+        assert_eq!(mount("/data=a:b:ro").unwrap().host.to_str(), Some("a:b"));
+        for bad in ["", "/data", "=x", "/data=", "/data=:rw", "data=x"] {
+            assert!(mount(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn variables_need_a_name() {
+        assert_eq!(parse_env("A=b=c"), Ok(("A".to_owned(), "b=c".to_owned())));
+        assert!(parse_env("A").is_err());
+        assert!(parse_env("=b").is_err());
+    }
+}

@@ -1,0 +1,63 @@
+//! Why a command did not do what it was asked.
+//!
+//! Invariant: a message says what happened and, after a semicolon, what to do.
+
+use fumehood::{BuildError, EngineError};
+
+/// Bad arguments, bad input or a bad configuration.
+pub(crate) const USAGE: i32 = 64;
+/// The tier, a guarantee or the engine is not available.
+pub(crate) const REFUSED: i32 = 66;
+/// A command that runs no guest found something bad.
+pub(crate) const BAD_FINDING: i32 = 1;
+/// A command that runs no guest cannot tell.
+pub(crate) const CANNOT_TELL: i32 = 2;
+
+/// An error as the user sees it.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct CliError {
+    /// The process's exit code.
+    pub(crate) exit_code: i32,
+    /// One sentence.
+    pub(crate) message: String,
+}
+
+impl CliError {
+    /// Nothing was run because of what the user gave.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self { exit_code: USAGE, message: message.into() }
+    }
+
+    /// Nothing was run because something is missing.
+    pub(crate) fn refused(message: impl Into<String>) -> Self {
+        Self { exit_code: REFUSED, message: message.into() }
+    }
+
+    /// The command gives no answer.
+    pub(crate) fn cannot_tell(message: impl Into<String>) -> Self {
+        Self { exit_code: CANNOT_TELL, message: message.into() }
+    }
+}
+
+impl From<EngineError> for CliError {
+    fn from(error: EngineError) -> Self {
+        let advice = match &error {
+            EngineError::Compiled { .. } => "; `fumehood cache build --out FILE` makes a new one",
+            EngineError::Thread(_) => "; raise the limit on processes and try again",
+            EngineError::Guest(_) => "; install fumehood again",
+            _ => "",
+        };
+        Self::refused(format!("{error}{advice}"))
+    }
+}
+
+impl From<BuildError> for CliError {
+    fn from(error: BuildError) -> Self {
+        match error {
+            BuildError::Engine(error) => error.into(),
+            BuildError::Random => Self::refused(error.to_string()),
+            other => Self::usage(other.to_string()),
+        }
+    }
+}
