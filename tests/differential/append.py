@@ -1,0 +1,21 @@
+put("log", b"one\n")
+with open("log", "ab") as file:
+    file.seek(0)
+    file.write(b"two\n")
+    file.flush()
+    print(file.tell(), get("log"))
+a, b = open("log", "ab", buffering=0), open("log", "ab", buffering=0)
+for n in range(3):
+    a.write(b"a%d " % n)
+    b.write(b"b%d " % n)
+a.close()
+b.close()
+print(get("log"))
+fd = os.open("log", os.O_WRONLY | os.O_APPEND)
+print(os.lseek(fd, 0, os.SEEK_SET), os.write(fd, b"end"), os.lseek(fd, 0, os.SEEK_CUR))
+os.close(fd)
+print(get("log"))
+with open("log", "a+") as file:
+    print(file.tell(), repr(file.read()), file.seek(0), repr(file.read(5)))
+    file.write("!")
+print(get("log"))

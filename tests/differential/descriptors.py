@@ -1,0 +1,31 @@
+put("f", b"abcdefgh")
+r = os.open("f", os.O_RDONLY)
+attempt("read", lambda: (os.read(r, 3), os.read(r, 100), os.read(r, 1)))
+attempt("write on read-only", lambda: os.write(r, b"x"))
+attempt("pread", lambda: os.pread(r, 3, 2) if hasattr(os, "pread") else "none")
+attempt("fstat", lambda: os.fstat(r).st_size)
+attempt("isatty", lambda: os.isatty(r))
+attempt("dup", lambda: os.close(os.dup(r)) if hasattr(os, "dup") else "none")
+attempt("set_inheritable", lambda: os.get_inheritable(r))
+os.close(r)
+attempt("double close", lambda: os.close(r))
+w = os.open("w", os.O_WRONLY | os.O_CREAT, 0o644)
+attempt("read on write-only", lambda: os.read(w, 1))
+attempt("write", lambda: os.write(w, b"xyz"))
+attempt("fdopen", lambda: os.fdopen(w, "w").close())
+attempt("directory", lambda: os.close(os.open(".", os.O_RDONLY)))
+attempt("many", lambda: [f.close() for f in [open("f") for _ in range(100)]][:1])
+attempt("mode", lambda: os.close(os.open("private", os.O_CREAT | os.O_WRONLY, 0o600)))
+attempt("chmod", lambda: os.chmod("f", 0o600))
+attempt("umask", lambda: os.umask(0o022))
+with open("f", "rb") as file:
+    fd = file.fileno()
+try:
+    os.fstat(fd)
+except OSError as error:
+    print("after close", errno.errorcode[error.errno])
+import tempfile
+with tempfile.TemporaryDirectory(dir=".") as place:
+    put(os.path.join(place, "x"), b"1")
+    print(os.listdir(place))
+print(os.path.exists(place), sorted(os.listdir(".")))

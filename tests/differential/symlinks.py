@@ -1,0 +1,20 @@
+#: {"links": [["t", "l"], ["l", "ll"], ["d/e", "short"], ["../t", "d/up"], ["../../m/t", "d/around"], ["loop", "loop"], ["one", "two"], ["two", "one"], ["dangling-target", "dangling"]]}
+put("t", b"target")
+os.makedirs("d/e")
+put("d/e/deep", b"deep")
+for path in ("l", "ll", "short/deep", "d/up", "d/around", "loop", "one", "dangling", "short/../../t"):
+    attempt(f"read {path}", lambda: get(path))
+for path in ("l", "ll", "short", "d/up", "loop", "dangling"):
+    attempt(f"readlink {path}", lambda: os.readlink(path))
+attempt("write through", lambda: (put("ll", b"changed"), get("t")))
+attempt("create through dangling", lambda: (put("dangling", b"made"), os.path.exists("dangling-target")))
+attempt("exclusive on link", lambda: open("l", "x"))
+attempt("listdir", lambda: os.listdir("short"))
+attempt("mkdir on link", lambda: os.mkdir("l"))
+attempt("rmdir link", lambda: os.rmdir("short"))
+attempt("realpath", lambda: os.path.realpath("short/deep"))
+attempt("O_NOFOLLOW", lambda: os.open("l", os.O_RDONLY | os.O_NOFOLLOW) if hasattr(os, "O_NOFOLLOW") else "none")
+attempt("hard link", lambda: (os.link("t", "hard"), os.stat("t").st_nlink, get("hard")))
+attempt("hard link onto existing", lambda: os.link("t", "hard"))
+attempt("hard link of directory", lambda: os.link("d", "hd"))
+attempt("hard link of none", lambda: os.link("none", "hn"))

@@ -1,0 +1,22 @@
+#: {"links": [["f", "l"]]}
+put("f", b"x")
+attempt("utime", lambda: os.utime("f", (1_000_000_000, 1_100_000_000.5)))
+s = os.stat("f")
+print(s.st_atime, s.st_mtime, s.st_mtime_ns)
+attempt("ns", lambda: os.utime("f", ns=(5_000_000_123, 6_000_000_456)))
+print(os.stat("f").st_mtime_ns, os.stat("f").st_atime_ns)
+attempt("through a link", lambda: (os.utime("l", (7, 8)), os.stat("f").st_mtime))
+attempt("the link itself", lambda: (os.utime("l", (9, 10), follow_symlinks=False), os.lstat("l").st_mtime, os.stat("f").st_mtime))
+attempt("now", lambda: (os.utime("f"), os.stat("f").st_mtime > 1_600_000_000))
+os.mkdir("d")
+attempt("directory", lambda: (os.utime("d", (11, 12)), os.stat("d").st_mtime))
+before = os.stat("d").st_mtime
+put("d/new", b"")
+print(os.stat("d").st_mtime > before)
+put("f", b"changed")
+print(os.stat("f").st_mtime > 1_600_000_000, os.path.getmtime("f") == os.stat("f").st_mtime)
+attempt("none", lambda: os.utime("none", (1, 1)))
+attempt("negative", lambda: os.utime("f", (-1, -1)))
+import shutil
+os.utime("f", (100, 200))
+attempt("copy2", lambda: (shutil.copy2("f", "g"), os.stat("g").st_mtime))

@@ -1,0 +1,4 @@
+#: {"stderr": true}
+import sys
+print("before")
+sys.exit("fatal: no input")

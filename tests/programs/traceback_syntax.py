@@ -1,0 +1,4 @@
+#: {"stderr": true, "oracle": false}
+print("never printed")
+def broken(x)
+    return x

@@ -1,0 +1,64 @@
+//! What the Python guest, the engine and the command promise, held against
+//! data: one binary, so that the engine is compiled once for all of it.
+//!
+//! `cargo test --release -p fumehood-tests --test conformance [FILTER]`. Every
+//! snippet, program and documented command is a case of its own. The binary
+//! also has helper modes (first argument `__confined` or `__record`), because
+//! some cases need a process that gives up its own privileges.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    unreachable_pub,
+    reason = "a test program lives on the host and fails by panicking"
+)]
+
+#[path = "conformance/commands.rs"]
+mod commands;
+#[path = "conformance/differential.rs"]
+mod differential;
+#[path = "conformance/oracle.rs"]
+mod oracle;
+#[path = "conformance/pinned.rs"]
+mod pinned;
+#[path = "conformance/pins.rs"]
+mod pins;
+#[cfg(target_os = "linux")]
+#[path = "conformance/privileges.rs"]
+mod privileges;
+#[path = "conformance/programs.rs"]
+mod programs;
+#[path = "conformance/schema.rs"]
+mod schema;
+#[cfg(target_os = "linux")]
+#[path = "conformance/seccomp.rs"]
+mod seccomp;
+#[path = "conformance/snippets.rs"]
+mod snippets;
+#[path = "conformance/support.rs"]
+mod support;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    match arguments.next().as_deref() {
+        #[cfg(target_os = "linux")]
+        Some("__confined") => return privileges::confined(arguments),
+        Some("__record") => return programs::record(arguments),
+        _ => {}
+    }
+    let arguments = libtest_mimic::Arguments::from_args();
+    let mut trials = Vec::new();
+    trials.extend(snippets::trials());
+    trials.extend(programs::trials());
+    trials.extend(differential::trials());
+    trials.extend(pins::trials());
+    #[cfg(target_os = "linux")]
+    trials.extend(privileges::trials());
+    trials.extend(commands::trials());
+    trials.extend(schema::trials());
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
