@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fumehood_policies::{GuestPath, Verdict};
@@ -169,6 +170,32 @@ pub trait AuditSink: Send + Sync {
     /// [`AuditUnavailable`] if it cannot; an effect whose intent was not taken
     /// is denied.
     fn record(&self, record: AuditRecord) -> Result<(), AuditUnavailable>;
+}
+
+/// The numbers of a session's records. Cloning shares them, so that the brokers
+/// of one session count on, also if they work at the same time.
+#[derive(Clone, Debug, Default)]
+pub struct AuditNumbers(Arc<Numbers>);
+
+#[derive(Debug, Default)]
+struct Numbers {
+    sequence: Mutex<u64>,
+    calls: AtomicU64,
+}
+
+impl AuditNumbers {
+    /// The number of a new request.
+    pub(crate) fn next_call(&self) -> u64 {
+        self.0.calls.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    }
+
+    /// Gives the next record its number, and nobody else one before it is
+    /// taken.
+    pub(crate) fn in_order<T>(&self, take: impl FnOnce(u64) -> T) -> T {
+        let mut sequence = self.0.sequence.lock().unwrap_or_else(PoisonError::into_inner);
+        *sequence = sequence.saturating_add(1);
+        take(*sequence)
+    }
 }
 
 /// Keeps the last records in memory and counts those it let go.

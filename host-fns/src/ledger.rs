@@ -10,7 +10,8 @@ use std::sync::Arc;
 use fumehood_policies::{Policy, Verdict};
 
 use crate::audit::{
-    AuditRecord, AuditSink, AuditUnavailable, Outcome, Payload, Phase, PolicyId, Target,
+    AuditNumbers, AuditRecord, AuditSink, AuditUnavailable, Outcome, Payload, Phase, PolicyId,
+    Target,
 };
 use crate::errno::Errno;
 use crate::limits::Limits;
@@ -26,7 +27,8 @@ pub(crate) struct Ledger {
     budget_rule: Arc<str>,
     audit_rule: Arc<str>,
     stream_rule: Arc<str>,
-    sequence: u64,
+    numbers: AuditNumbers,
+    /// The present request.
     calls: u64,
     pub(crate) meter: SharedMeter,
     pub(crate) denials: Denials,
@@ -68,6 +70,7 @@ impl Ledger {
         session: &str,
         policy: &Policy,
         audit: Arc<dyn AuditSink>,
+        numbers: AuditNumbers,
         meter: SharedMeter,
         limits: &Limits,
     ) -> Self {
@@ -79,7 +82,7 @@ impl Ledger {
             budget_rule: Arc::from(BUDGET_RULE),
             audit_rule: Arc::from(AUDIT_RULE),
             stream_rule: Arc::from("granted-at-open"),
-            sequence: 0,
+            numbers,
             calls: 0,
             meter,
             denials: Denials::new(limits.denials_kept),
@@ -93,14 +96,13 @@ impl Ledger {
 
     /// Gives the next request its number.
     pub(crate) fn next_call(&mut self) {
-        self.calls = self.calls.saturating_add(1);
+        self.calls = self.numbers.next_call();
     }
 
     fn record(&mut self, entry: Entry) -> Result<(), AuditUnavailable> {
-        self.sequence = self.sequence.saturating_add(1);
         let Entry { call, operation, target, verdict, rule, phase, given, asked } = entry;
-        self.audit.record(AuditRecord {
-            sequence: self.sequence,
+        let record = |sequence| AuditRecord {
+            sequence,
             call,
             session: Arc::clone(&self.session),
             operation,
@@ -112,7 +114,8 @@ impl Ledger {
             bytes_in: given.bytes,
             bytes_out: asked.bytes,
             digest: given.digest.or(asked.digest),
-        })
+        };
+        self.numbers.in_order(|sequence| self.audit.record(record(sequence)))
     }
 
     /// Records the intent of an allowed request that was paid for, unless it is

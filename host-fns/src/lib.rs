@@ -29,7 +29,8 @@ mod testing;
 mod tools;
 
 pub use audit::{
-    AuditRecord, AuditSink, AuditUnavailable, MemorySink, Outcome, Payload, Phase, PolicyId, Target,
+    AuditNumbers, AuditRecord, AuditSink, AuditUnavailable, MemorySink, Outcome, Payload, Phase,
+    PolicyId, Target,
 };
 pub use broker::{
     Broker, BrokerConfig, BrokerState, DISPLAY_TYPES, Refusal, SetupError, StopReason, policy_for,

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use fumehood_policies::BudgetLimits;
+use fumehood_policies::{BudgetLimits, BudgetSettings};
 
 macro_rules! limits {
     ($($(#[$doc:meta])* $field:ident: $number:ty = $default:expr;)*) => {
@@ -120,6 +120,25 @@ impl Limits {
             ..self
         }
     }
+
+    /// The numbers of a policy's budget that the broker owns, all named.
+    #[must_use]
+    pub fn to_budget(&self) -> BudgetSettings {
+        BudgetSettings {
+            host_calls: Some(self.host_calls),
+            read_bytes: Some(self.read_bytes),
+            written_bytes: Some(self.written_bytes),
+            created_bytes: Some(self.memory_file_bytes),
+            created_entries: Some(self.created_entries),
+            inodes: Some(self.memory_inodes),
+            random_bytes: Some(self.random_bytes),
+            output_bytes: Some(self.output_bytes),
+            tool_calls_total: Some(self.tool_calls_total),
+            tool_calls: self.tool_calls_by_name.clone(),
+            denials: Some(u64::from(self.denials_kept)),
+            ..BudgetSettings::default()
+        }
+    }
 }
 
 #[cfg(test)]
@@ -156,6 +175,21 @@ mod tests {
         std::iter::once(name.to_owned())
             .chain(numbers.iter().map(|number| shown(*number)))
             .collect()
+    }
+
+    #[test]
+    fn a_budget_goes_to_limits_and_back() {
+        let mut budget = BudgetLimits::preset(fumehood_policies::BudgetPreset::Small);
+        budget.tool_calls.insert("t".to_owned(), 3);
+        let limits = Limits::default().with_budget(&budget);
+        let settings = limits.to_budget();
+        let own = BUDGET_NUMBERS.iter().filter(|number| settings.get(number.key).is_some());
+        for (number, (_, value)) in
+            own.clone().zip(budget.entries().filter(|(key, _)| settings.get(key).is_some()))
+        {
+            assert_eq!(settings.get(number.key), Some(value), "{}", number.key);
+        }
+        assert_eq!((own.count(), settings.tool_calls), (10, budget.tool_calls));
     }
 
     #[test]

@@ -33,7 +33,7 @@ use fumehood_policies::{
     Verdict,
 };
 
-use crate::audit::{AuditSink, Outcome, Payload, Target};
+use crate::audit::{AuditNumbers, AuditSink, Outcome, Payload, Target};
 use crate::errno::Errno;
 use crate::ledger::{Ledger, OpenEffect};
 use crate::limits::Limits;
@@ -228,10 +228,11 @@ impl Pipeline {
         session: &str,
         policy: Policy,
         audit: Arc<dyn AuditSink>,
+        numbers: AuditNumbers,
         meter: SharedMeter,
         limits: &Limits,
     ) -> Self {
-        let ledger = Ledger::new(session, &policy, audit, meter, limits);
+        let ledger = Ledger::new(session, &policy, audit, numbers, meter, limits);
         Self { policy, ledger }
     }
 
@@ -314,7 +315,8 @@ mod tests {
     fn pipeline(audit: Arc<dyn AuditSink>, created_entries: u64) -> Pipeline {
         let limits = Limits { created_entries, ..Limits::default() };
         let meter = SharedMeter::new(&limits);
-        Pipeline::new("test", Policy::builder().build().unwrap(), audit, meter, &limits)
+        let policy = Policy::builder().build().unwrap();
+        Pipeline::new("test", policy, audit, AuditNumbers::default(), meter, &limits)
     }
 
     fn create() -> Canonical<FsRequest> {
@@ -364,6 +366,34 @@ mod tests {
             pipeline.check(create()).unwrap().conclude(Outcome::Done, 1);
         }
         assert_eq!((sink.records().len(), sink.dropped()), (4, 6));
+    }
+
+    #[test]
+    fn the_brokers_of_a_session_count_their_records_on() {
+        let sink = Arc::new(MemorySink::default());
+        let (numbers, limits) = (AuditNumbers::default(), Limits::default());
+        let of_session = || {
+            let policy = Policy::builder().build().unwrap();
+            let (audit, meter) = (Arc::<MemorySink>::clone(&sink), SharedMeter::new(&limits));
+            Pipeline::new("test", policy, audit, numbers.clone(), meter, &limits)
+        };
+        of_session().check(create()).unwrap().conclude(Outcome::Done, 1);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut pipeline = of_session();
+                    for _ in 0..100 {
+                        pipeline.check(create()).unwrap().conclude(Outcome::Done, 1);
+                    }
+                });
+            }
+        });
+        let records = sink.records();
+        let sequence: Vec<u64> = records.iter().map(|record| record.sequence).collect();
+        assert_eq!(sequence, (1..=802).collect::<Vec<_>>());
+        let mut calls: Vec<u64> = records.iter().map(|record| record.call).collect();
+        calls.sort_unstable();
+        assert_eq!(calls, (1..=401).flat_map(|call| [call, call]).collect::<Vec<_>>());
     }
 
     fn phases(sink: &MemorySink) -> Vec<(u64, Phase)> {

@@ -142,6 +142,25 @@ macro_rules! budget_numbers {
         }
 
         impl BudgetSettings {
+            /// The lower of both for every number that one of them names.
+            #[must_use]
+            pub fn tightened_by(mut self, other: &Self) -> Self {
+                let (own, others) =
+                    (self.preset.map(BudgetLimits::preset), other.preset.map(BudgetLimits::preset));
+                $(
+                    let own_number = self.$field.or(own.as_ref().map(|preset| preset.$field));
+                    let other_number = other.$field.or(others.as_ref().map(|preset| preset.$field));
+                    self.$field = own_number.into_iter().chain(other_number).min();
+                )*
+                // Every number of a preset is named now.
+                self.preset = None;
+                for (tool, calls) in &other.tool_calls {
+                    let kept = self.tool_calls.entry(tool.clone()).or_insert(*calls);
+                    *kept = (*kept).min(*calls);
+                }
+                self
+            }
+
             /// Sets a number by its key, in the unit it is kept in. `false` if
             /// there is no such key.
             pub fn set(&mut self, key: &str, value: u64) -> bool {
@@ -198,6 +217,12 @@ impl BudgetSettings {
     }
 }
 
+impl From<BudgetPreset> for BudgetSettings {
+    fn from(preset: BudgetPreset) -> Self {
+        Self { preset: Some(preset), ..Self::default() }
+    }
+}
+
 /// The number of that key.
 #[must_use]
 pub fn budget_number(key: &str) -> Option<&'static BudgetNumber> {
@@ -234,5 +259,29 @@ mod tests {
         );
         assert_eq!(limits.narrow(&settings), vec![("wall_s".to_owned(), 61_000, 60_000)]);
         assert_eq!((limits.wall_ms, limits.cpu_ms), (60_000, 1_000));
+    }
+
+    #[test]
+    fn the_tighter_of_two_settings_has_the_lower_of_every_number() {
+        let mut named = BudgetSettings::from(BudgetPreset::Small);
+        named.wall_ms = Some(50_000);
+        named.tool_calls = [("a".to_owned(), 5), ("b".to_owned(), 5)].into();
+        let other = BudgetSettings {
+            wall_ms: Some(20_000),
+            host_calls: Some(7),
+            tool_calls: [("b".to_owned(), 2), ("c".to_owned(), 9)].into(),
+            ..BudgetSettings::default()
+        };
+        let tight = named.clone().tightened_by(&other);
+        assert_eq!(tight, other.clone().tightened_by(&named));
+        let mut limits = BudgetLimits::preset(BudgetPreset::Large);
+        limits.replace(&tight);
+        let mut one_by_one = BudgetLimits::preset(BudgetPreset::Large);
+        one_by_one.narrow(&named);
+        one_by_one.narrow(&other);
+        assert_eq!(limits, one_by_one);
+        assert_eq!((limits.wall_ms, limits.host_calls, limits.cpu_ms), (20_000, 7, 5_000));
+        let nothing = BudgetSettings::default();
+        assert!(nothing.clone().tightened_by(&nothing).is_empty());
     }
 }

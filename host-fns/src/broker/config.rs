@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fumehood_policies::{Access, GuestPath, Policy, PolicyError, RequestedPath};
 
-use crate::audit::{AuditSink, MemorySink};
+use crate::audit::{AuditNumbers, AuditSink, MemorySink};
 use crate::broker::tools::Tools;
 use crate::broker::{Broker, Output, Totals, wait};
 use crate::changes::Changes;
@@ -46,6 +46,8 @@ pub struct BrokerConfig {
     pub output: Arc<dyn OutputSink>,
     /// Gets audit records.
     pub audit: Arc<dyn AuditSink>,
+    /// The numbers of its records, shared by the session's brokers.
+    pub audit_numbers: AuditNumbers,
     /// The clocks.
     pub clock: Arc<dyn Clock>,
     /// The randomness.
@@ -76,6 +78,7 @@ impl BrokerConfig {
             stdin: Arc::from([].as_slice()),
             output: Arc::new(NoStreaming),
             audit: Arc::new(MemorySink::default()),
+            audit_numbers: AuditNumbers::default(),
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(OsRandom),
             waiter: Arc::new(SimpleWaiter::default()),
@@ -238,6 +241,7 @@ impl Broker {
             stdin,
             output,
             audit,
+            audit_numbers,
             clock,
             random,
             waiter,
@@ -263,7 +267,7 @@ impl Broker {
         let root = settle(vfs.memory.open(&root, OpenHow::default(), now))
             .map_err(|errno| SetupError::File { path: GuestPath::root(), errno })?;
         Ok(Self {
-            pipeline: Pipeline::new(&session, policy, audit, meter, &limits),
+            pipeline: Pipeline::new(&session, policy, audit, audit_numbers, meter, &limits),
             tools: Tools::new(tools, executor, waiter.as_ref(), &limits),
             descriptors: Descriptors::new(limits.descriptors, root.node),
             vfs,

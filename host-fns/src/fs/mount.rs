@@ -95,7 +95,22 @@ impl HostMount {
     /// # Errors
     /// [`MountError`], one sentence each.
     pub fn open(at: &str, host: &Path, access: Access, force: bool) -> Result<Self, MountError> {
-        let point = mount_point(at)?;
+        Self::open_at(Self::point(at)?, host, access, force)
+    }
+
+    /// The same for a guest path that is already known to be one.
+    ///
+    /// # Errors
+    /// [`MountError`], one sentence each.
+    pub fn open_at(
+        at: GuestPath,
+        host: &Path,
+        access: Access,
+        force: bool,
+    ) -> Result<Self, MountError> {
+        if at.is_root() {
+            return Err(MountError::MountPoint { at: at.to_string() });
+        }
         let dir = Dir::open_ambient_dir(host, ambient_authority())
             .map_err(|error| cannot_open(host, error))?;
         if !force && let Some(what) = forbidden(host, &dir) {
@@ -105,18 +120,22 @@ impl HostMount {
         if let Err(source) = dir.entries() {
             return Err(MountError::Unreadable { host: host.to_owned(), source });
         }
-        Ok(Self { at: point, dir, access })
+        Ok(Self { at, dir, access })
     }
-}
 
-fn mount_point(at: &str) -> Result<GuestPath, MountError> {
-    match GuestPath::parse(&GuestPath::root(), at.as_bytes()) {
-        Ok(found) if at.starts_with('/') && !found.path.is_root() => Ok(found.path),
-        _ => {
-            let mut shown = String::new();
-            // Writing to a string cannot fail.
-            let _ = fumehood_policies::escape(at.as_bytes(), &mut shown);
-            Err(MountError::MountPoint { at: shown })
+    /// The guest path of a mount, from text.
+    ///
+    /// # Errors
+    /// [`MountError::MountPoint`] if it is not absolute or the root.
+    pub fn point(at: &str) -> Result<GuestPath, MountError> {
+        match GuestPath::parse(&GuestPath::root(), at.as_bytes()) {
+            Ok(found) if at.starts_with('/') && !found.path.is_root() => Ok(found.path),
+            _ => {
+                let mut shown = String::new();
+                // Writing to a string cannot fail.
+                let _ = fumehood_policies::escape(at.as_bytes(), &mut shown);
+                Err(MountError::MountPoint { at: shown })
+            }
         }
     }
 }

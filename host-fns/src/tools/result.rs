@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn depth_is_bounded() {
-        let nested = |depth| (0..depth).fold(json!(0), |inner, _| json!([inner]));
+        let nested = |depth| (0..depth).fold(json!(0), |inner, _| Value::Array(vec![inner]));
         assert!(to_json(&nested(128), 1000).is_ok());
         assert_eq!(to_json(&nested(129), 1000), Err(Unfit::TooDeep));
         assert_eq!(to_json(&nested(5000), 100_000), Err(Unfit::TooDeep));

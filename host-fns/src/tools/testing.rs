@@ -146,11 +146,21 @@ impl Gate {
 /// Pending once, and woken from a thread of its own.
 pub(crate) async fn after(time: Duration) {
     let gate = Arc::new(Gate::default());
-    let opener = Arc::clone(&gate);
-    std::thread::spawn(move || {
-        std::thread::sleep(time);
-        opener.open();
-    });
+    let mut opener = Some(Arc::clone(&gate));
+    poll_fn(|context| match opener.take() {
+        // It opens no earlier than this poll is over.
+        Some(opener) => {
+            let waker = context.waker().clone();
+            std::thread::spawn(move || {
+                std::thread::sleep(time);
+                opener.open();
+                waker.wake();
+            });
+            Poll::Pending
+        }
+        None => Poll::Ready(()),
+    })
+    .await;
     gate.passed().await;
 }
 
