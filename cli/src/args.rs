@@ -13,6 +13,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
 use fumehood::Access;
+use fumehood::policy::BudgetPreset;
 
 use crate::error::USAGE;
 use crate::output;
@@ -36,6 +37,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Measure this machine: start-up, memory, processor work
     Bench(BenchArgs),
+    /// Read policies: check, explain, compare
+    Policy(PolicyArgs),
     /// The compiled guest: where it is, building, checking and removing it
     Cache(CacheArgs),
     /// Print the versions of this build
@@ -71,6 +74,15 @@ pub(crate) struct RunArgs {
     /// A file with a JSON object; each member becomes a global variable
     #[arg(long, value_name = "FILE")]
     pub(crate) input_json: Option<PathBuf>,
+    /// What the program may reach: a policy file, or `strict` or `open-read`
+    #[arg(long, value_name = "FILE|PRESET")]
+    pub(crate) policy: Option<OsString>,
+    /// A policy that only takes away from all the others
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ceiling: Option<OsString>,
+    /// How much the program may use: `small`, `default` or `large`
+    #[arg(long, value_name = "NAME", value_parser = parse_budget)]
+    pub(crate) budget: Option<BudgetPreset>,
     /// Wall-clock limit in seconds [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, allow_hyphen_values = true)]
     pub(crate) timeout: Option<Duration>,
@@ -140,6 +152,14 @@ pub(crate) enum Bench {
         #[command(flatten)]
         common: BenchCommon,
     },
+    /// What a call of the host costs: nothing, a tool, a file
+    Hostcall {
+        /// Rounds that are measured
+        #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        rounds: u32,
+        #[command(flatten)]
+        common: BenchCommon,
+    },
     /// Private memory of instances that wait
     Memory {
         /// Instances that are alive at the same time
@@ -159,6 +179,52 @@ pub(crate) struct BenchCommon {
     /// Use a file made by `fumehood cache build`
     #[arg(long, value_name = "FILE")]
     pub(crate) compiled: Option<PathBuf>,
+}
+
+/// `fumehood policy`.
+#[derive(Debug, Args)]
+pub(crate) struct PolicyArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) which: PolicyCommand,
+}
+
+/// The policy commands. `FILE` is a policy file or the name of a preset.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Say what a policy contains, or everything that is wrong with it
+    Check {
+        /// The policy
+        #[arg(value_name = "FILE")]
+        file: OsString,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say what a policy does with a request, which rule decides and what would change it
+    Explain {
+        /// The policy
+        #[arg(value_name = "FILE")]
+        file: OsString,
+        /// The request, such as `fs.read /work/x` or `tool NAME {"a": 1}`
+        #[arg(value_name = "REQUEST")]
+        request: String,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// List what a new policy lets through that the old one did not
+    Diff {
+        /// The policy that holds
+        #[arg(value_name = "OLD")]
+        old: OsString,
+        /// The policy that is to hold
+        #[arg(value_name = "NEW")]
+        new: OsString,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// `fumehood cache`.
@@ -291,6 +357,11 @@ fn parse_memory(text: &str) -> Result<u64, String> {
         .filter(|mib| (least..=most).contains(mib))
         .and_then(|mib| mib.checked_mul(1 << 20))
         .ok_or_else(|| format!("it is not a memory limit; give whole MiB from {least} to {most}"))
+}
+
+fn parse_budget(text: &str) -> Result<BudgetPreset, String> {
+    BudgetPreset::named(text)
+        .ok_or_else(|| "there is no such budget; give small, default or large".to_owned())
 }
 
 fn parse_env(text: &str) -> Result<(String, String), String> {

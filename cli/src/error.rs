@@ -2,6 +2,7 @@
 //!
 //! Invariant: a message says what happened and, after a semicolon, what to do.
 
+use fumehood::policy::{CombineErrors, PolicyErrors};
 use fumehood::{BuildError, EngineError};
 
 /// Bad arguments, bad input or a bad configuration.
@@ -21,22 +22,31 @@ pub(crate) struct CliError {
     pub(crate) exit_code: i32,
     /// One sentence.
     pub(crate) message: String,
+    /// Further ones, of a policy with several problems.
+    pub(crate) more: Vec<String>,
 }
 
 impl CliError {
     /// Nothing was run because of what the user gave.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self { exit_code: USAGE, message: message.into() }
+        Self { exit_code: USAGE, message: message.into(), more: Vec::new() }
     }
 
     /// Nothing was run because something is missing.
     pub(crate) fn refused(message: impl Into<String>) -> Self {
-        Self { exit_code: REFUSED, message: message.into() }
+        Self { exit_code: REFUSED, message: message.into(), more: Vec::new() }
+    }
+
+    /// Nothing was run, for as many reasons as there are lines.
+    fn usage_of_lines(text: &str) -> Self {
+        let mut lines = text.lines().map(str::to_owned);
+        let message = lines.next().unwrap_or_default();
+        Self { exit_code: USAGE, message, more: lines.collect() }
     }
 
     /// The command gives no answer.
     pub(crate) fn cannot_tell(message: impl Into<String>) -> Self {
-        Self { exit_code: CANNOT_TELL, message: message.into() }
+        Self { exit_code: CANNOT_TELL, message: message.into(), more: Vec::new() }
     }
 }
 
@@ -52,11 +62,27 @@ impl From<EngineError> for CliError {
     }
 }
 
+impl From<PolicyErrors> for CliError {
+    fn from(errors: PolicyErrors) -> Self {
+        Self::usage_of_lines(&errors.to_string())
+    }
+}
+
+impl From<CombineErrors> for CliError {
+    fn from(errors: CombineErrors) -> Self {
+        Self::usage_of_lines(&errors.to_string())
+    }
+}
+
 impl From<BuildError> for CliError {
     fn from(error: BuildError) -> Self {
         match error {
             BuildError::Engine(error) => error.into(),
-            BuildError::Random => Self::refused(error.to_string()),
+            BuildError::Policy(errors) => errors.into(),
+            BuildError::NotAllowed(errors) => errors.into(),
+            BuildError::Random | BuildError::Unsupported { .. } | BuildError::Executor(_) => {
+                Self::refused(error.to_string())
+            }
             other => Self::usage(other.to_string()),
         }
     }

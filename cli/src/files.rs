@@ -16,9 +16,20 @@ use crate::error::CliError;
 /// One sentence with the file's `role`, such as "the program".
 pub(crate) fn read(name: &OsStr, role: &str, limit: usize) -> Result<Vec<u8>, CliError> {
     if name == "-" {
-        return read_bounded(std::io::stdin().lock(), "standard input", role, limit);
+        return read_bounded(std::io::stdin().lock(), "standard input", role, limit, LARGE_DATA);
     }
     read_file(Path::new(name), role, limit)
+}
+
+/// What to do with data that is too large to be handed over.
+const LARGE_DATA: &str = "mount a directory and open the file from the program";
+
+/// Reads the text of a policy.
+///
+/// # Errors
+/// One sentence.
+pub(crate) fn read_policy(path: &Path, limit: usize) -> Result<Vec<u8>, CliError> {
+    read_to(path, "the policy", limit, "shorten it")
 }
 
 /// Reads a file.
@@ -26,13 +37,17 @@ pub(crate) fn read(name: &OsStr, role: &str, limit: usize) -> Result<Vec<u8>, Cl
 /// # Errors
 /// One sentence with the file's `role`.
 pub(crate) fn read_file(path: &Path, role: &str, limit: usize) -> Result<Vec<u8>, CliError> {
+    read_to(path, role, limit, LARGE_DATA)
+}
+
+fn read_to(path: &Path, role: &str, limit: usize, remedy: &str) -> Result<Vec<u8>, CliError> {
     let shown = path.display().to_string();
     let file = File::open(path).map_err(|error| unreadable(&shown, role, &error))?;
     let is_directory = file.metadata().is_ok_and(|metadata| metadata.is_dir());
     if is_directory {
         return Err(CliError::usage(format!("{role} `{shown}` is a directory; name a file")));
     }
-    read_bounded(file, &shown, role, limit)
+    read_bounded(file, &shown, role, limit, remedy)
 }
 
 fn read_bounded(
@@ -40,13 +55,14 @@ fn read_bounded(
     shown: &str,
     role: &str,
     limit: usize,
+    remedy: &str,
 ) -> Result<Vec<u8>, CliError> {
     let mut bytes = Vec::new();
     let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
     from.take(most).read_to_end(&mut bytes).map_err(|error| unreadable(shown, role, &error))?;
     if bytes.len() > limit {
         return Err(CliError::usage(format!(
-            "{role} `{shown}` has more than {} MiB; mount a directory and open the file from the program",
+            "{role} `{shown}` has more than {} MiB; {remedy}",
             limit >> 20
         )));
     }

@@ -11,6 +11,7 @@ mod events;
 mod files;
 mod logging;
 mod output;
+mod policies;
 mod program;
 mod progress;
 mod report;
@@ -42,10 +43,12 @@ fn dispatch(cli: Cli) -> i32 {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::run(&args.which),
         Command::Cache(args) => cache::run(&args.which),
+        Command::Policy(args) => policies::run(&args.which),
         Command::Version(args) => version::run(&args),
     };
     done.unwrap_or_else(|error| {
         output::note(&error.message);
+        error.more.iter().for_each(|message| output::note(message));
         error.exit_code
     })
 }

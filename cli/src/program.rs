@@ -18,7 +18,11 @@ const MAX_STDIN_BYTES: usize = 64 << 20;
 ///
 /// # Errors
 /// One sentence; nothing has run.
-pub(crate) fn script(args: &RunArgs, limits: &fumehood::Limits) -> Result<Script, CliError> {
+pub(crate) fn script(
+    args: &RunArgs,
+    mounts: &[MountArg],
+    limits: &fumehood::Limits,
+) -> Result<Script, CliError> {
     if args.stdin.as_deref().is_some_and(|stdin| stdin == "-")
         && args.file.as_deref().is_some_and(|file| file == "-")
     {
@@ -36,7 +40,6 @@ pub(crate) fn script(args: &RunArgs, limits: &fumehood::Limits) -> Result<Script
             if file == "-" {
                 (source, "<stdin>".to_owned())
             } else {
-                let mounts = args.mount.iter().chain(&args.force_mount);
                 let place = guest_place(Path::new(file), mounts);
                 import_from = place.directory;
                 (source, place.filename)

@@ -12,7 +12,8 @@ use crate::output::note;
 const SHOWN_DENIALS: usize = 20;
 
 /// Tells what the program's own output does not.
-pub(crate) fn tell(outcome: &Outcome, limits: &Limits, was_interrupted: bool) {
+/// With a policy or a budget, more is to be had from that.
+pub(crate) fn tell(outcome: &Outcome, limits: &Limits, has_policy: bool, was_interrupted: bool) {
     for denial in outcome.denials.iter().take(SHOWN_DENIALS) {
         let times =
             if denial.count > 1 { format!(", {} times", denial.count) } else { String::new() };
@@ -41,23 +42,37 @@ pub(crate) fn tell(outcome: &Outcome, limits: &Limits, was_interrupted: bool) {
             "there were {many} rich outputs, which are not shown here; --json has them"
         )),
     }
-    if let Some(line) = ending(outcome, limits, was_interrupted) {
+    if let Some(line) = ending(outcome, limits, has_policy, was_interrupted) {
         note(&line);
     }
 }
 
 /// How the run ended, unless the program itself has told.
-fn ending(outcome: &Outcome, limits: &Limits, was_interrupted: bool) -> Option<String> {
+fn ending(
+    outcome: &Outcome,
+    limits: &Limits,
+    has_policy: bool,
+    was_interrupted: bool,
+) -> Option<String> {
+    let more = |option: &str, key: &str| {
+        if has_policy {
+            format!("raise `{key}` of its [budget] or allow more with {option}")
+        } else {
+            format!("allow more with {option}")
+        }
+    };
     Some(match &outcome.kind {
         // A traceback or the program's own words are on standard error.
         OutcomeKind::Completed | OutcomeKind::Exit | OutcomeKind::ScriptError => return None,
         OutcomeKind::Timeout { clock: TimeoutClock::Wall } => format!(
-            "the run was stopped after {} of wall-clock time; allow more with --timeout",
-            seconds(limits.wall)
+            "the run was stopped after {} of wall-clock time; {}",
+            seconds(limits.wall),
+            more("--timeout", "wall_s")
         ),
         OutcomeKind::Timeout { clock: TimeoutClock::Cpu } => format!(
-            "the run was stopped after {} of processor time; allow more with --cpu",
-            seconds(limits.cpu)
+            "the run was stopped after {} of processor time; {}",
+            seconds(limits.cpu),
+            more("--cpu", "cpu_s")
         ),
         OutcomeKind::Cancelled if was_interrupted => {
             "the run was stopped as you asked; what it had written to mounted directories is kept"
@@ -65,8 +80,9 @@ fn ending(outcome: &Outcome, limits: &Limits, was_interrupted: bool) -> Option<S
         }
         OutcomeKind::Cancelled => "the run was cancelled; start it again".to_owned(),
         OutcomeKind::MemoryLimit => format!(
-            "the run needed more than {} MiB of memory and was stopped; allow more with --memory",
-            limits.memory_bytes >> 20
+            "the run needed more than {} MiB of memory and was stopped; {}",
+            limits.memory_bytes >> 20,
+            more("--memory", "memory_mb")
         ),
         OutcomeKind::StackExhausted => {
             "the run used up the stack and was stopped; nest less deeply, such as with a loop"

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use fumehood::policy::{BudgetSettings, Flags, PolicyFile};
 use fumehood::{Limits, OutcomeKind, Sandbox};
 use rustix::io::Errno;
 
-use crate::args::RunArgs;
+use crate::args::{MountArg, RunArgs};
 use crate::error::CliError;
 use crate::events::Events;
 use crate::output::{self, Live, Stop};
-use crate::{files, program, progress, report, signals};
+use crate::{files, policies, program, progress, report, signals};
 
 /// Where a program's output goes.
 enum Show {
@@ -27,15 +29,23 @@ enum Show {
 /// # Errors
 /// One sentence; nothing has run.
 pub(crate) fn run(args: &RunArgs) -> Result<i32, CliError> {
-    let limits = limits(args);
-    let mut script = program::script(args, &limits)?;
-    let mut sandbox = Sandbox::builder().limits(limits.clone());
+    let policy = args.policy.as_deref().map(policies::load).transpose()?;
+    let ceiling = args.ceiling.as_deref().map(policies::load).transpose()?;
+    let mut script = program::script(args, &mounts(args, policy.as_ref()), &Limits::default())?;
+    let mut sandbox = Sandbox::builder().budget(budget(args, policy.as_ref()));
     for mount in args.mount.iter().chain(&args.force_mount) {
         files::check_directory(&mount.host)?;
         sandbox = sandbox.mount(&mount.guest, &mount.host, mount.access, mount.force);
     }
     for (name, value) in &args.env {
         sandbox = sandbox.env(name, value);
+    }
+    let has_policy = policy.is_some() || ceiling.is_some() || args.budget.is_some();
+    if let Some(policy) = policy {
+        sandbox = sandbox.policy(policy);
+    }
+    if let Some(ceiling) = ceiling {
+        sandbox = sandbox.ceiling(ceiling);
     }
     let stop = Arc::new(Stop::default());
     let show = if args.json_lines {
@@ -53,6 +63,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<i32, CliError> {
         Show::Live(live)
     };
     let sandbox = sandbox.engine(progress::engine(args.compiled.as_deref()).build()?).build()?;
+    for limited in sandbox.limited() {
+        output::note(&format!("{limited}, which holds; change it there to have more"));
+    }
     if let Show::Lines(events) = &show {
         events.start(sandbox.session_id());
     }
@@ -67,7 +80,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<i32, CliError> {
             let failed = live.finish(value);
             // A run that was stopped because its reader went ends quietly.
             if failed != Some(Errno::PIPE) || outcome.kind != OutcomeKind::Cancelled {
-                report::tell(&outcome, &limits, interrupted.load(Ordering::SeqCst));
+                let interrupted = interrupted.load(Ordering::SeqCst);
+                report::tell(&outcome, sandbox.limits(), has_policy, interrupted);
             }
             failed
         }
@@ -85,13 +99,36 @@ pub(crate) fn run(args: &RunArgs) -> Result<i32, CliError> {
     Ok(outcome.exit_code)
 }
 
-fn limits(args: &RunArgs) -> Limits {
-    let mut limits = Limits::default();
-    if let Some(wall) = args.timeout {
-        limits.wall = wall;
-        limits.cpu = limits.cpu.max(wall);
+/// Every mount that there will be, so that the program's own file is found in
+/// one.
+fn mounts(args: &RunArgs, policy: Option<&PolicyFile>) -> Vec<MountArg> {
+    let declared = policy.map_or(&[][..], PolicyFile::mounts).iter().map(|mount| MountArg {
+        guest: mount.at.to_string(),
+        host: (&mount.host).into(),
+        access: mount.access,
+        force: false,
+    });
+    args.mount.iter().chain(&args.force_mount).cloned().chain(declared).collect()
+}
+
+/// The numbers that the arguments name.
+fn budget(args: &RunArgs, policy: Option<&PolicyFile>) -> BudgetSettings {
+    let mut budget = BudgetSettings { preset: args.budget, ..BudgetSettings::default() };
+    if let (Some(wall), None) = (args.timeout, args.cpu)
+        && policies::may_extend(policy)
+    {
+        // Who allows more time and names no processor time means both.
+        let flags = Flags { budget: budget.clone(), ..Flags::default() };
+        let without = policies::cpu_ms(policy, &flags);
+        budget.cpu_ms = Some(without.max(milliseconds(wall)));
     }
-    limits.cpu = args.cpu.unwrap_or(limits.cpu);
-    limits.memory_bytes = args.memory.unwrap_or(limits.memory_bytes);
-    limits
+    budget.wall_ms = args.timeout.map(milliseconds);
+    budget.cpu_ms = args.cpu.map(milliseconds).or(budget.cpu_ms);
+    budget.memory_bytes = args.memory;
+    budget
+}
+
+/// Whole milliseconds; a part of one is one.
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -13,6 +13,28 @@
 //! which writes the outcome if nobody else does. Its fields are private and
 //! only `check` builds it.
 //!
+//! An executor can be written, and not be called with what was not checked:
+//!
+//! ```
+//! use fumehood_host_fns::{Checked, Suspended};
+//! use fumehood_policies::{FsAction, FsRequest, GuestPath};
+//! fn executor(checked: &Checked<'_, FsRequest>) -> GuestPath {
+//!     checked.get().path.clone()
+//! }
+//! let request = FsRequest::canonical(FsAction::Read, GuestPath::root());
+//! let nothing: Option<Suspended> = None;
+//! ```
+//!
+//! ```compile_fail
+//! use fumehood_host_fns::Checked;
+//! use fumehood_policies::{FsAction, FsRequest, GuestPath};
+//! fn executor(checked: &Checked<'_, FsRequest>) -> GuestPath {
+//!     checked.get().path.clone()
+//! }
+//! let request = FsRequest::canonical(FsAction::Read, GuestPath::root());
+//! executor(&request); // decided by nobody
+//! ```
+//!
 //! ```compile_fail
 //! use fumehood_host_fns::Checked;
 //! use fumehood_policies::{FsAction, FsRequest, GuestPath};

@@ -6,6 +6,20 @@
 //!
 //! Invariant: [`Canonical`] has no public constructor of its own.
 //!
+//! A parser makes one:
+//!
+//! ```
+//! use fumehood_policies::{Canonical, EnvRequest, FsAction, FsRequest, GuestPath, ToolRequest};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let file: Canonical<FsRequest> = FsRequest::canonical(FsAction::Read, GuestPath::root());
+//! let variable: Canonical<EnvRequest> = EnvRequest::parse("HOME")?;
+//! let tool: Canonical<ToolRequest> = ToolRequest::parse("search", b"{}", 100)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Nothing else does:
+//!
 //! ```compile_fail
 //! use fumehood_policies::{Canonical, FsAction, FsRequest, GuestPath};
 //! let request = FsRequest { action: FsAction::Read, path: GuestPath::root() };

@@ -27,9 +27,9 @@ use crate::ticker::Ticker;
 /// own limit of 1000 well before.
 pub(crate) const WASM_STACK_BYTES: usize = 4 << 20;
 /// Stack of a guest thread: the guest's part and room for host functions.
-const THREAD_STACK_BYTES: usize = WASM_STACK_BYTES + (2 << 20);
+pub(crate) const THREAD_STACK_BYTES: usize = WASM_STACK_BYTES + (2 << 20);
 /// The artefact's decompressed size is well below this.
-const MAX_GUEST_BYTES: usize = 256 << 20;
+pub(crate) const MAX_GUEST_BYTES: usize = 256 << 20;
 
 static GUEST: &[u8] = include_bytes!("../../guest/dist/guest.wasm.zst");
 /// SHA-256 of the committed guest artefact, in hexadecimal.

@@ -58,9 +58,36 @@ pub enum BuildError {
     /// A mount.
     #[error(transparent)]
     Mount(#[from] fumehood_host_fns::MountError),
-    /// The policy.
+    /// The text of the policy or of the ceiling.
     #[error(transparent)]
-    Policy(#[from] fumehood_policies::PolicyError),
+    Policy(#[from] fumehood_policies::PolicyErrors),
+    /// Something was asked for that the policy or the ceiling does not allow,
+    /// or mounts overlap.
+    #[error(transparent)]
+    NotAllowed(#[from] fumehood_policies::CombineErrors),
+    /// The policy or the ceiling has sections that this build cannot carry out.
+    #[error(
+        "the policy has [{}], and nothing in this build can hold to that; remove what is not needed",
+        .sections.join("], [")
+    )]
+    Unsupported {
+        /// Their names.
+        sections: Vec<&'static str>,
+    },
+    /// A tool.
+    #[error(transparent)]
+    Tool(#[from] fumehood_host_fns::ToolSetupError),
+    /// There is no thread for tools.
+    #[error("the system gave no thread to run tools on; raise the limit on processes")]
+    Executor(#[source] std::io::Error),
+    /// The name of a host directory is not text.
+    #[error(
+        "{path:?} is not UTF-8 text, which a policy names directories by; mount it by another name"
+    )]
+    HostName {
+        /// The directory.
+        path: PathBuf,
+    },
     /// A guest path is not valid.
     #[error("`{path}` is not a guest path: {reason}")]
     Path {

@@ -46,7 +46,7 @@ pub(crate) struct Limiter {
 }
 
 /// Elements a table may have; the guest's has some thousands and never grows.
-const MAX_TABLE_ELEMENTS: usize = 1 << 20;
+pub(crate) const MAX_TABLE_ELEMENTS: usize = 1 << 20;
 
 impl Limiter {
     pub(crate) fn new(max_memory: u64) -> Self {

@@ -22,9 +22,9 @@ use crate::outcome::{
 };
 
 /// Room in a result record beyond the value limit: message and traceback.
-const RESULT_ROOM_BYTES: u32 = 16 << 20;
+pub(crate) const RESULT_ROOM_BYTES: u32 = 16 << 20;
 /// The shadow stack is used up when fewer bytes than this are left of it.
-const SHADOW_STACK_MARGIN: i32 = 64 << 10;
+pub(crate) const SHADOW_STACK_MARGIN: i32 = 64 << 10;
 /// Longest class name of an exception.
 const MAX_TYPE_NAME_BYTES: usize = 1024;
 /// Longest traceback.

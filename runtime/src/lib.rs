@@ -24,12 +24,15 @@
 //! nothing; the broker of `fumehood-host-fns` does.
 
 mod adapter;
+mod builder;
 mod cache;
 mod clock;
 mod control;
 mod engine;
 mod error;
+mod executor;
 mod fault;
+mod grants;
 mod host;
 mod host_env;
 mod instance;
@@ -41,7 +44,18 @@ mod script;
 mod strip;
 mod threads;
 mod ticker;
+pub mod tool;
 
+/// Policies: their text, the answers they give and how they differ.
+pub mod policy {
+    pub use fumehood_policies::{
+        Access, Action, BudgetPreset, BudgetSettings, CombineErrors, Explanation, FlagMode, Flags,
+        Limited, MAX_POLICY_BYTES, NewReach, PRESETS, Policy, PolicyErrors, PolicyFile, Preset,
+        Problem, Question, QuestionError, Speaks, Summary, Verdict, diff, preset, verdict_name,
+    };
+}
+
+pub use builder::SandboxBuilder;
 pub use cache::{Entry as CompiledEntry, Footer as CompiledFooter};
 pub use engine::{
     Engine, EngineBuilder, GUEST_DIGEST, Progress, build_compiled, cache_location, guest_module,
@@ -49,16 +63,17 @@ pub use engine::{
 };
 pub use error::{BuildError, EngineError};
 pub use fumehood_host_fns::{
-    AuditRecord, AuditSink, Clock, Denial, Limits as BrokerLimits, MemorySink, MountError,
-    OutputSink, RandomSource, Stream,
+    AuditRecord, AuditSink, Budget, Clock, Denial, Limits as BrokerLimits, MemorySink, MountError,
+    OutputSink, RandomSource, Stream, Tool, ToolError, ToolSetupError,
 };
-pub use fumehood_policies::{Access, GuestPath, PolicyError};
+pub use fumehood_policies::{Access, GuestPath};
+pub use grants::PolicySource;
 pub use limits::{Limits, MAX_MEMORY_BYTES, MIN_MEMORY_BYTES};
 pub use memory::memory_path;
 pub use outcome::{
     CellValue, DisplayData, Dropped, FileChanges, Outcome, OutcomeKind, SCHEMA_VERSION,
     ScriptError, TimeoutClock, Usage,
 };
-pub use sandbox::{Canceller, FIXED_ENVIRONMENT, Run, Sandbox, SandboxBuilder, WORKING_DIRECTORY};
+pub use sandbox::{Canceller, FIXED_ENVIRONMENT, Run, Sandbox, WORKING_DIRECTORY};
 pub use script::Script;
 pub use threads::MAX_THREADS;

@@ -2,29 +2,28 @@
 //! it.
 //!
 //! Invariant: every run starts from the same pristine guest; nothing of one run
-//! is seen by the next. Dropping a [`Run`] stops it.
+//! is seen by the next but what was used of the budget and the numbers of the
+//! audit. Dropping a [`Run`] stops it.
 
-use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use fumehood_guest_abi::Exec;
 use fumehood_host_fns::{
-    AuditSink, Broker, BrokerConfig, Clock, HostMount, MemorySink, NoStreaming, OsRandom,
-    RandomSource, SharedMeter, SystemClock, policy_for,
+    AuditNumbers, AuditSink, Broker, BrokerConfig, Budget, Clock, Executor, HostMount, NoStreaming,
+    RandomSource, SharedMeter, SystemClock, ToolSet, Waiter,
 };
-use fumehood_policies::{Access, GuestPath, Policy};
+use fumehood_policies::{GuestPath, Limited, Policy};
 use tokio::sync::oneshot;
 
+use crate::builder::SandboxBuilder;
 use crate::control::Control;
 use crate::engine::Engine;
-use crate::error::BuildError;
 use crate::fault;
 use crate::host::{Host, Limiter};
 use crate::instance::{self, Job, resume_record};
-use crate::limits::{Limits, MAX_MEMORY_BYTES, MIN_MEMORY_BYTES};
+use crate::limits::Limits;
 use crate::outcome::{Outcome, OutcomeKind, ScriptError, TimeoutClock};
 use crate::script::Script;
 
@@ -44,226 +43,6 @@ pub const FIXED_ENVIRONMENT: &[(&str, &str)] = &[
     ("USER", "agent"),
 ];
 
-/// Longest any time limit may be: a year.
-const MAX_TIME: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Most bytes that the environment of a sandbox may have.
-const MAX_ENVIRONMENT_BYTES: usize = 1 << 20;
-
-/// Settings of a [`Sandbox`].
-#[derive(Clone)]
-pub struct SandboxBuilder {
-    engine: Option<Engine>,
-    limits: Limits,
-    mounts: Vec<MountRequest>,
-    env: Vec<(String, String)>,
-    files: Vec<(String, Vec<u8>)>,
-    audit: Option<Arc<dyn AuditSink>>,
-    clock: Option<Arc<dyn Clock>>,
-    random: Option<Arc<dyn RandomSource>>,
-}
-
-#[derive(Clone, Debug)]
-struct MountRequest {
-    at: String,
-    host: PathBuf,
-    access: Access,
-    force: bool,
-}
-
-impl std::fmt::Debug for SandboxBuilder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SandboxBuilder")
-            .field("limits", &self.limits)
-            .field("mounts", &self.mounts)
-            .finish_non_exhaustive()
-    }
-}
-
-impl SandboxBuilder {
-    /// Uses this engine instead of [`Engine::shared`].
-    #[must_use]
-    pub fn engine(mut self, engine: Engine) -> Self {
-        self.engine = Some(engine);
-        self
-    }
-
-    /// Replaces all limits.
-    #[must_use]
-    pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
-        self
-    }
-
-    /// The wall-clock limit of a run.
-    #[must_use]
-    pub fn timeout(mut self, wall: Duration) -> Self {
-        self.limits.wall = wall;
-        self
-    }
-
-    /// Mounts a host directory that the guest can read.
-    #[must_use]
-    pub fn mount_read_only(self, at: impl Into<String>, host: impl AsRef<Path>) -> Self {
-        self.mount(at, host, Access::ReadOnly, false)
-    }
-
-    /// Mounts a host directory that the guest can change.
-    #[must_use]
-    pub fn mount_read_write(self, at: impl Into<String>, host: impl AsRef<Path>) -> Self {
-        self.mount(at, host, Access::ReadWrite, false)
-    }
-
-    /// Mounts a host directory. `force` permits directories that are refused
-    /// otherwise, such as `/` and the home directory.
-    #[must_use]
-    pub fn mount(
-        mut self,
-        at: impl Into<String>,
-        host: impl AsRef<Path>,
-        access: Access,
-        force: bool,
-    ) -> Self {
-        let host = host.as_ref().to_owned();
-        self.mounts.push(MountRequest { at: at.into(), host, access, force });
-        self
-    }
-
-    /// Sets an environment variable of the guest.
-    #[must_use]
-    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.env.push((name.into(), value.into()));
-        self
-    }
-
-    /// Puts a file into the in-memory tree.
-    #[must_use]
-    pub fn file(mut self, at: impl Into<String>, contents: impl Into<Vec<u8>>) -> Self {
-        self.files.push((at.into(), contents.into()));
-        self
-    }
-
-    /// Receives the audit records; without it a bounded list in memory does.
-    #[must_use]
-    pub fn audit(mut self, sink: Arc<dyn AuditSink>) -> Self {
-        self.audit = Some(sink);
-        self
-    }
-
-    /// Replaces the clock that the guest sees.
-    #[must_use]
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = Some(clock);
-        self
-    }
-
-    /// Replaces the source of randomness that the guest sees.
-    #[must_use]
-    pub fn random(mut self, random: Arc<dyn RandomSource>) -> Self {
-        self.random = Some(random);
-        self
-    }
-
-    /// Opens the mounts and checks everything; nothing has run yet.
-    ///
-    /// # Errors
-    /// [`BuildError`] names what is wrong.
-    pub fn build(self) -> Result<Sandbox, BuildError> {
-        check_limits(&self.limits)?;
-        let env = environment(self.env)?;
-        let mounts = self
-            .mounts
-            .iter()
-            .map(|mount| HostMount::open(&mount.at, &mount.host, mount.access, mount.force))
-            .collect::<Result<Vec<_>, _>>()?;
-        let policy = policy_for(&mounts)?;
-        let files = self
-            .files
-            .into_iter()
-            .map(|(path, contents)| Ok((guest_path(&path)?, contents)))
-            .collect::<Result<Vec<_>, BuildError>>()?;
-        let engine = match self.engine {
-            Some(engine) => engine,
-            None => Engine::shared()?,
-        };
-        let random = self.random.unwrap_or_else(|| Arc::new(OsRandom));
-        let limits = Arc::new(self.limits);
-        Ok(Sandbox {
-            inner: Arc::new(Inner {
-                engine,
-                limits: Arc::clone(&limits),
-                policy,
-                mounts,
-                env,
-                files,
-                audit: self.audit.unwrap_or_else(|| Arc::new(MemorySink::default())),
-                clock: self.clock,
-                session: session_id()?,
-                random,
-                meter: SharedMeter::new(&limits.broker),
-            }),
-        })
-    }
-}
-
-fn session_id() -> Result<String, BuildError> {
-    let mut id = [0; 12];
-    OsRandom.fill(&mut id).map_err(|_| BuildError::Random)?;
-    Ok(format!("fh-{}", crate::cache::hex(&id)))
-}
-
-fn check_limits(limits: &Limits) -> Result<(), BuildError> {
-    let out_of_range = |name, least, most| BuildError::Limit { name, least, most };
-    for (name, time) in [("wall (seconds)", limits.wall), ("cpu (seconds)", limits.cpu)] {
-        if time.is_zero() || time > MAX_TIME {
-            return Err(out_of_range(name, 1, MAX_TIME.as_secs()));
-        }
-    }
-    if !(MIN_MEMORY_BYTES..=MAX_MEMORY_BYTES).contains(&limits.memory_bytes) {
-        return Err(out_of_range("memory (MiB)", MIN_MEMORY_BYTES >> 20, MAX_MEMORY_BYTES >> 20));
-    }
-    Ok(())
-}
-
-fn environment(given: Vec<(String, String)>) -> Result<Vec<(String, String)>, BuildError> {
-    let mut env: Vec<(String, String)> = FIXED_ENVIRONMENT
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-        .collect();
-    let mut bytes = 0_usize;
-    for (name, value) in given {
-        let well_formed = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-        if !well_formed {
-            return Err(BuildError::Environment {
-                name,
-                reason: "is not a name for an environment variable; use letters, digits and underscores",
-            });
-        }
-        if FIXED_ENVIRONMENT.iter().any(|(fixed, _)| *fixed == name) {
-            return Err(BuildError::Environment {
-                name,
-                reason: "is the same in every sandbox and cannot be set; choose another name",
-            });
-        }
-        bytes = bytes.saturating_add(name.len()).saturating_add(value.len());
-        if value.contains('\0') || bytes > MAX_ENVIRONMENT_BYTES {
-            return Err(BuildError::Environment {
-                name,
-                reason: "has a value with a NUL in it or of more than 1 MiB; pass large data as a file",
-            });
-        }
-        env.retain(|(present, _)| *present != name);
-        env.push((name, value));
-    }
-    Ok(env)
-}
-
-fn guest_path(path: &str) -> Result<GuestPath, BuildError> {
-    GuestPath::parse(&GuestPath::root(), path.as_bytes())
-        .map(|requested| requested.path)
-        .map_err(|error| BuildError::Path { path: path.to_owned(), reason: error.to_string() })
-}
-
 /// What code may reach and use. Cloning shares it; runs are independent.
 ///
 /// ```
@@ -280,19 +59,24 @@ pub struct Sandbox {
     inner: Arc<Inner>,
 }
 
-struct Inner {
-    engine: Engine,
-    limits: Arc<Limits>,
-    policy: Policy,
-    mounts: Vec<HostMount>,
-    env: Vec<(String, String)>,
-    files: Vec<(GuestPath, Vec<u8>)>,
-    audit: Arc<dyn AuditSink>,
-    clock: Option<Arc<dyn Clock>>,
-    random: Arc<dyn RandomSource>,
+pub(crate) struct Inner {
+    pub(crate) engine: Engine,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) limited: Vec<Limited>,
+    pub(crate) policy: Policy,
+    pub(crate) mounts: Vec<HostMount>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) files: Vec<(GuestPath, Vec<u8>)>,
+    pub(crate) tools: Arc<ToolSet>,
+    /// Runs calls of tools; `None` without tools.
+    pub(crate) executor: Option<Arc<dyn Executor>>,
+    pub(crate) audit: Arc<dyn AuditSink>,
+    pub(crate) audit_numbers: AuditNumbers,
+    pub(crate) clock: Option<Arc<dyn Clock>>,
+    pub(crate) random: Arc<dyn RandomSource>,
     /// What every run in this sandbox draws on; it never goes up.
-    meter: SharedMeter,
-    session: String,
+    pub(crate) meter: SharedMeter,
+    pub(crate) session: String,
 }
 
 impl std::fmt::Debug for Sandbox {
@@ -305,16 +89,41 @@ impl Sandbox {
     /// Settings: no host files, no environment but the fixed one, no network.
     #[must_use]
     pub fn builder() -> SandboxBuilder {
-        SandboxBuilder {
-            engine: None,
-            limits: Limits::default(),
-            mounts: Vec::new(),
-            env: Vec::new(),
-            files: Vec::new(),
-            audit: None,
-            clock: None,
-            random: None,
-        }
+        SandboxBuilder::default()
+    }
+
+    pub(crate) fn new(inner: Inner) -> Self {
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// What holds, after policy, builder and ceiling were put together.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.inner.limits
+    }
+
+    /// What was asked for and lowered by the policy or the ceiling.
+    #[must_use]
+    pub fn limited(&self) -> &[Limited] {
+        &self.inner.limited
+    }
+
+    /// The policy that decides, put together.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.inner.policy
+    }
+
+    /// What all runs so far have used of a budget, running ones included.
+    #[must_use]
+    pub fn used(&self, budget: Budget) -> u64 {
+        self.inner.meter.used(budget)
+    }
+
+    /// What is left of a budget for this and all later runs.
+    #[must_use]
+    pub fn left(&self, budget: Budget) -> u64 {
+        self.inner.meter.left(budget)
     }
 
     /// The session's id, as it is in results and audit records.
@@ -389,7 +198,7 @@ impl Inner {
         }
     }
 
-    fn prepare(&self, script: Script, control: &Arc<Control>) -> Result<Job, Box<Outcome>> {
+    fn prepare(&self, mut script: Script, control: &Arc<Control>) -> Result<Job, Box<Outcome>> {
         if script.source.len() > self.limits.source_bytes {
             return Err(
                 self.refused(format!("source text of at most {} bytes", self.limits.source_bytes))
@@ -400,23 +209,7 @@ impl Inner {
                 self.refused(format!("inputs of at most {} bytes", self.limits.input_bytes))
             );
         }
-        let broker = Broker::new(BrokerConfig {
-            session: self.session.clone(),
-            policy: Some(self.policy.clone()),
-            mounts: self.open_mounts()?,
-            files: self.files.clone(),
-            limits: self.limits.broker.clone(),
-            stdin: script.stdin,
-            output: script.output.unwrap_or_else(|| Arc::new(NoStreaming)),
-            audit: Arc::clone(&self.audit),
-            clock: self.clock.clone().unwrap_or_else(|| Arc::new(SystemClock::new())),
-            random: Arc::clone(&self.random),
-            waiter: Arc::clone(control) as Arc<dyn fumehood_host_fns::Waiter>,
-            tools: Arc::default(),
-            executor: None,
-            meter: Some(self.meter.clone()),
-        })
-        .map_err(|error| self.refused(error.to_string()))?;
+        let broker = self.broker(&mut script, control)?;
         let mut seed = [0; 32];
         self.random.fill(&mut seed).map_err(|error| self.refused(error.to_string()))?;
         let argv = std::iter::once(script.filename.clone()).chain(script.args).collect();
@@ -444,6 +237,28 @@ impl Inner {
         };
         let limits = Arc::clone(&self.limits);
         Ok(Job { host, resume, exec, session: self.session.clone(), limits })
+    }
+
+    /// The broker of one run; it takes input and output of the script.
+    fn broker(&self, script: &mut Script, control: &Arc<Control>) -> Result<Broker, Box<Outcome>> {
+        let config = BrokerConfig {
+            session: self.session.clone(),
+            policy: Some(self.policy.clone()),
+            mounts: self.open_mounts()?,
+            files: self.files.clone(),
+            limits: self.limits.broker.clone(),
+            stdin: std::mem::take(&mut script.stdin),
+            output: script.output.take().unwrap_or_else(|| Arc::new(NoStreaming)),
+            audit: Arc::clone(&self.audit),
+            audit_numbers: self.audit_numbers.clone(),
+            clock: self.clock.clone().unwrap_or_else(|| Arc::new(SystemClock::new())),
+            random: Arc::clone(&self.random),
+            waiter: Arc::clone(control) as Arc<dyn Waiter>,
+            tools: Arc::clone(&self.tools),
+            executor: self.executor.clone(),
+            meter: Some(self.meter.clone()),
+        };
+        Broker::new(config).map_err(|error| self.refused(error.to_string()))
     }
 
     /// The mounts' directories, by handles of this run's own.

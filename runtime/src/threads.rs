@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Most guests that run at the same time in one engine.
 pub const MAX_THREADS: usize = 2048;
 /// How long an idle thread is kept for the next run.
-const IDLE: Duration = Duration::from_secs(10);
+pub(crate) const IDLE: Duration = Duration::from_secs(10);
 
 type Job = Box<dyn FnOnce() + Send>;
 

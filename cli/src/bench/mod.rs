@@ -2,6 +2,7 @@
 
 mod clock;
 mod cpu;
+mod hostcall;
 mod memory;
 mod native;
 mod startup;
@@ -25,6 +26,7 @@ pub(crate) fn run(which: &Bench) -> Result<i32, CliError> {
         Bench::Cpu { programs, native, rounds, common } => {
             cpu::run(programs, native, *rounds, common)
         }
+        Bench::Hostcall { rounds, common } => hostcall::run(*rounds, common),
         Bench::Memory { instances, common } => memory::run(*instances, common),
     }
 }
