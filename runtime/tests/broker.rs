@@ -204,6 +204,7 @@ fn calls_that_were_started_go_on_together() {
         .tool("meet", open_schema(), move |arguments| {
             let barrier = Arc::clone(&barrier);
             async move {
+                tokio::task::yield_now().await;
                 barrier.wait().await;
                 Ok(arguments)
             }
@@ -260,7 +261,7 @@ fn a_runtime_with_several_threads_is_used_and_one_with_one_is_left_alone() {
 
 #[test]
 fn large_catalogues_arguments_and_results_are_bounded() {
-    let mut many = builder();
+    let mut many = builder().budget(BudgetPreset::Large);
     for n in 0..10_000 {
         let mut one = open_schema();
         one["description"] = json!(format!("Number {n} of many."));
@@ -273,7 +274,7 @@ fn large_catalogues_arguments_and_results_are_bounded() {
         })
         .build()
         .unwrap();
-    assert_eq!(value(&sandbox, "search('9999')"), json!([["tool_9999", "Number 9999 of many"]]));
+    assert_eq!(value(&sandbox, "search('9999')"), json!([["tool_9999", "Number 9999 of many."]]));
     assert_eq!(value(&sandbox, "tool('tool_77', a=1)"), json!({"a": 1}));
     assert_eq!(value(&sandbox, "tool('large')[0]"), json!("TooLarge"));
     assert_eq!(value(&sandbox, "tool('deep')[0]"), json!("TooLarge"));
@@ -468,13 +469,12 @@ fn variables_come_from_the_policy_or_not_at_all() {
         sandbox.run(format!("import os\nos.environ.get('{name}')")).wait().result.json
     };
     let policy = "version = 1\n[env]\nset = { GREETING = \"hello\", LANG = \"C.UTF-8\" }\n\
-                  allow = [\"CARGO_PKG_NAME\", \"OTHER\"]\n";
+                  allow = [\"PATH\", \"OTHER\"]\n";
     let given = |name: &str| show(builder().policy(policy), name);
     assert_eq!(given("GREETING"), Some(json!("hello")));
     // Of the host's, what is named.
-    assert_eq!(given("CARGO_PKG_NAME"), Some(json!("fumehood")));
-    assert_eq!(given("CARGO_MANIFEST_DIR"), None);
-    assert_eq!(show(builder(), "CARGO_PKG_NAME"), None);
+    assert_eq!(given("PATH"), Some(json!(std::env::var("PATH").unwrap())));
+    assert_eq!(show(builder(), "PATH"), None);
     let set = builder().policy(policy).env("OTHER", "2");
     assert_eq!(show(set, "OTHER"), Some(json!("2")));
     let said = refused(builder().policy(policy).env("THIRD", "3"));
