@@ -2,7 +2,9 @@
 //!
 //! Invariant: an [`Errno`] is all a guest learns of a failure; no host path,
 //! host message or host error number travels with it. The discriminants are
-//! those of `wasi_snapshot_preview1` (`errno` in its `typenames.witx`).
+//! those of `wasi_snapshot_preview1` (`errno` in its `typenames.witx`); its
+//! `notcapable` is left out, since Python's `errno` and `OSError` know no such
+//! number: what no rule allows is `Acces`, what leaves its mount `Perm`.
 
 /// A WASI preview1 error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,7 +43,6 @@ pub enum Errno {
     Spipe = 70,
     Txtbsy = 74,
     Xdev = 75,
-    Notcapable = 76,
 }
 
 impl Errno {

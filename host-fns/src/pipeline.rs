@@ -155,7 +155,7 @@ pub struct Refused {
 impl Refused {
     fn new(decision: Decision) -> Self {
         let Decision { rule, reason, hint, cause, .. } = decision;
-        let errno = if cause == Cause::ReadOnly { Errno::Rofs } else { Errno::Notcapable };
+        let errno = if cause == Cause::ReadOnly { Errno::Rofs } else { Errno::Acces };
         Self { errno, rule, reason, hint }
     }
 }
@@ -266,7 +266,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// [`Refused`] with `EROFS` for a change in a read-only mount,
-    /// `ENOTCAPABLE` for what no rule allows, `ENOSPC` for an exhausted budget,
+    /// `EACCES` for what no rule allows, `ENOSPC` for an exhausted budget,
     /// `EIO` if the audit sink takes no record. Each is also a denial.
     pub fn check<R: Effect>(&mut self, request: Canonical<R>) -> Result<Checked<'_, R>, Refused> {
         self.check_with(request, Payload::default())

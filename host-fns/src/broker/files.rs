@@ -88,7 +88,7 @@ impl Broker {
             .pipeline
             .ledger
             .reserve_up_to(Budget::ReadBytes, wanted as u64, "fs.stream", target)
-            .map_err(|_| Errno::Notcapable)?;
+            .map_err(|_| Errno::Acces)?;
         let room = usize::try_from(reserved.amount()).unwrap_or(usize::MAX);
         let result =
             self.vfs.read_at(node, offset, into.get_mut(..room.min(wanted)).unwrap_or_default());

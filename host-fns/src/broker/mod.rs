@@ -330,7 +330,7 @@ impl Broker {
             checked.conclude(Outcome::Redirected, 0);
             let old = if second { action.second_path().cloned() } else { Some(path.clone()) };
             if old.is_none_or(|old| !self.vfs.same_mount(&old, &to.path)) {
-                return Err(Errno::Notcapable);
+                return Err(Errno::Perm);
             }
             match &mut action {
                 FsAction::Rename { to: slot } | FsAction::Link { to: slot } if second => {

@@ -200,7 +200,7 @@ fn used_up_budgets_end_or_deny() {
     let fd = guest.open("/tmp/f", 0, R).unwrap();
     assert_eq!(guest.read(fd, 9).unwrap(), b"123");
     for _ in 0..3 {
-        assert_eq!(guest.read(fd, 9), Err(Errno::Notcapable));
+        assert_eq!(guest.read(fd, 9), Err(Errno::Acces));
     }
     assert!(guest.call(HostCall::Random { into: &mut [0; 30] }).is_ok());
     let random = guest.broker.dispatch(HostCall::Random { into: &mut [0; 30] });

@@ -51,7 +51,7 @@ pub(super) fn host_errno(error: &io::Error) -> Errno {
     let Some(host) = Host::from_io_error(error) else {
         return match error.kind() {
             io::ErrorKind::NotFound => Errno::Noent,
-            io::ErrorKind::PermissionDenied => Errno::Notcapable,
+            io::ErrorKind::PermissionDenied => Errno::Perm,
             io::ErrorKind::InvalidInput => Errno::Inval,
             _ => Errno::Io,
         };

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use cap_fs_ext::DirExt as _;
 use cap_std::fs::{Dir, File, FileExt as _, Metadata, MetadataExt as _};
-use fumehood_policies::{Access, GuestPath, RequestedPath};
+use fumehood_policies::{Access, GuestPath, MAX_PATH_BYTES, RequestedPath};
 use rustix::fs::{DirEntryExt as _, OFlags};
 use sha2::{Digest as _, Sha256};
 
@@ -153,7 +153,7 @@ impl HostDirectory {
 
     /// Opens the parent of `path` without following any link.
     fn place<'r, 'p>(&'r self, path: &'p GuestPath) -> Result<Step<Place<'r, 'p>>, Errno> {
-        let relative = path.strip_prefix(&self.at).ok_or(Errno::Notcapable)?;
+        let relative = path.strip_prefix(&self.at).ok_or(Errno::Perm)?;
         if let Some(slash) = relative.iter().rposition(|byte| *byte == b'/')
             && let (Some(above), Some(name)) = (relative.get(..slash), path.file_name())
             && let Some(dir) = self.parent_at_once(above)
@@ -278,9 +278,18 @@ impl HostDirectory {
 
     pub(crate) fn symlink(&self, target: &[u8], path: &RequestedPath) -> Result<Step<()>, Errno> {
         self.writable()?;
+        if target.is_empty() {
+            return Err(Errno::Noent);
+        }
+        if target.len() > MAX_PATH_BYTES {
+            return Err(Errno::Nametoolong);
+        }
         self.check_depth(&path.path)?;
         let place = done!(self.place(&path.path)?);
         let name = place.name.ok_or(Errno::Exist)?;
+        if Self::look(&place)?.is_some() {
+            return Err(Errno::Exist);
+        }
         if path.must_be_dir {
             return Err(Errno::Noent);
         }
@@ -548,7 +557,7 @@ fn ordinary(metadata: &Metadata) -> Result<(), Errno> {
 /// host, once it, a directory above it or a link it goes through was moved.
 fn stays_below(target: &[u8]) -> Result<(), Errno> {
     let climbs = target.split(|byte| *byte == b'/').any(|name| name == b"..");
-    if climbs || target.starts_with(b"/") { Err(Errno::Notcapable) } else { Ok(()) }
+    if climbs || target.starts_with(b"/") { Err(Errno::Perm) } else { Ok(()) }
 }
 
 /// A link that climbs, which only the host can have made, stays where it is.

@@ -108,23 +108,82 @@ fn links_resolve_inside_the_mount_or_not_at_all() {
         ["abs/canary", "abs/", "etc/", "etc/passwd", "up/canary", "up/", "d/e/around", "sneaky"]
     {
         let name = format!("/m/{name}");
-        assert_eq!(guest.open(&name, 0, R), Err(Errno::Notcapable), "{name}");
-        assert_eq!(guest.stat(&name, true).err(), Some(Errno::Notcapable), "{name}");
-        assert_eq!(guest.put(&name, b"x"), Err(Errno::Notcapable), "{name}");
+        assert_eq!(guest.open(&name, 0, R), Err(Errno::Perm), "{name}");
+        assert_eq!(guest.stat(&name, true).err(), Some(Errno::Perm), "{name}");
+        assert_eq!(guest.put(&name, b"x"), Err(Errno::Perm), "{name}");
     }
     assert_eq!(guest.get("/m/loop"), Err(Errno::Loop));
     assert_eq!(guest.readlink("/m/in").unwrap(), "d/e");
-    assert_eq!(guest.readlink("/m/abs"), Err(Errno::Notcapable));
+    assert_eq!(guest.readlink("/m/abs"), Err(Errno::Perm));
     assert_eq!(guest.kind("/m/abs").unwrap(), FileType::SymbolicLink);
     for target in ["/etc/passwd", "../x", "d/../../x"] {
-        assert_eq!(guest.symlink(target, "/m/made"), Err(Errno::Notcapable), "{target}");
+        assert_eq!(guest.symlink(target, "/m/made"), Err(Errno::Perm), "{target}");
     }
     assert_eq!(guest.rename("/m/etc/", "/m/x"), Err(Errno::Notdir));
     assert_eq!(guest.rename("/m/f", "/m/etc/"), Err(Errno::Notdir));
     // A link of the in-memory tree does not lead into a mount either.
     guest.symlink("/m", "/tmp/into").unwrap();
-    assert_eq!(guest.get("/tmp/into/f"), Err(Errno::Notcapable));
+    assert_eq!(guest.get("/tmp/into/f"), Err(Errno::Perm));
     assert_eq!(fs::read(root.path().join("outside/canary")).unwrap(), b"canary");
+}
+
+#[test]
+fn a_link_of_the_host_that_climbs_stays_where_it_is() {
+    let (root, mount) = host();
+    symlink("../f", mount.join("d/climbs")).unwrap();
+    symlink(root.path().join("outside"), mount.join("abs")).unwrap();
+    symlink("e/deep", mount.join("d/below")).unwrap();
+    let mut guest = Guest::mounted(&mount, ReadWrite);
+    assert_eq!(guest.get("/m/d/climbs").unwrap(), b"file");
+    for from in ["/m/d/climbs", "/m/abs"] {
+        for to in ["/m/moved", "/m/f", "/m/d/moved"] {
+            assert_eq!(guest.rename(from, to), Err(Errno::Perm), "{from} to {to}");
+        }
+        assert_eq!(guest.link(from, "/m/moved"), Err(Errno::Perm), "{from}");
+    }
+    assert_eq!(fs::read_link(mount.join("d/climbs")).unwrap(), Path::new("../f"));
+    assert_eq!(fs::read(mount.join("f")).unwrap(), b"file");
+    assert!(fs::symlink_metadata(mount.join("moved")).is_err());
+    // One that only descends may be moved, and a climbing one removed.
+    guest.link("/m/d/below", "/m/linked").unwrap();
+    guest.rename("/m/d/below", "/m/moved").unwrap();
+    assert_eq!(fs::read_link(mount.join("moved")).unwrap(), Path::new("e/deep"));
+    guest.unlink("/m/d/climbs").unwrap();
+}
+
+#[test]
+fn a_link_is_made_alike_in_memory_and_in_a_mount() {
+    let (_root, mount) = host();
+    let mut guest = Guest::mounted(&mount, ReadWrite);
+    guest.put("/tmp/f", b"file").unwrap();
+    let long = "x/".repeat(4000);
+    for (target, name, expected) in [
+        ("f", "s", Ok(())),
+        ("f", "s", Err(Errno::Exist)),
+        ("f", "f", Err(Errno::Exist)),
+        ("f", "", Err(Errno::Exist)),
+        ("", "empty", Err(Errno::Noent)),
+        ("", "f", Err(Errno::Noent)),
+        (&long, "long", Err(Errno::Nametoolong)),
+        ("f", "slash/", Err(Errno::Noent)),
+        ("f", "none/s", Err(Errno::Noent)),
+        ("f", "f/s", Err(Errno::Notdir)),
+        ("nothing", "dangling", Ok(())),
+        ("./f", "dot", Ok(())),
+    ] {
+        for directory in ["/tmp", "/m"] {
+            let at = format!("{directory}/{name}");
+            assert_eq!(guest.symlink(target, &at), expected, "{target} at {at}");
+        }
+    }
+    for directory in ["/tmp", "/m"] {
+        for name in ["s", "dot"] {
+            assert_eq!(guest.get(&format!("{directory}/{name}")).unwrap(), b"file");
+        }
+        assert_eq!(guest.get(&format!("{directory}/dangling")), Err(Errno::Noent));
+        // A name that is taken is said before a target that leads out.
+        assert_eq!(guest.symlink("/etc", &format!("{directory}/f")), Err(Errno::Exist));
+    }
 }
 
 #[test]
@@ -190,6 +249,11 @@ fn mount_points_stay_and_mounts_are_apart() {
     assert_eq!(guest.rename("/work/data/in/f", "/tmp/g"), Err(Errno::Xdev));
     assert_eq!(guest.rename("/tmp/f", "/work/data/in/g"), Err(Errno::Xdev));
     assert_eq!(guest.link("/work/data/in/f", "/tmp/g"), Err(Errno::Xdev));
+    for (from, to) in [("/tmp/none", "/work/data/in/g"), ("/work/data/in/none", "/tmp/g")] {
+        assert_eq!(guest.rename(from, to), Err(Errno::Noent), "{from}");
+        assert_eq!(guest.link(from, to), Err(Errno::Noent), "{from}");
+    }
+    assert_eq!(guest.rename("/tmp/f/", "/work/data/in/g"), Err(Errno::Notdir));
     assert_eq!(guest.list("/work/data").unwrap(), ["in"]);
     assert_eq!(guest.get("/work/data/in/../in/f").unwrap(), b"file");
 }

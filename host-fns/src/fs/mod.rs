@@ -32,6 +32,7 @@ pub(crate) use host::HostLimits;
 use host::{HostDirectory, HostFile};
 pub(crate) use memory::MemoryTree;
 pub use mount::{HostMount, MountError};
+use node::done;
 pub(crate) use node::{Entry, NewTimes, Node, OpenHow, Opened, Renamed, Step, path_errno};
 
 /// Which spelling of the request's paths insisted on a directory.
@@ -216,10 +217,20 @@ impl Vfs {
     ) -> Result<Step<()>, Errno> {
         let (old, new) = both(checked, spelling)?;
         match (self.backend(&old.path), self.backend(&new.path)) {
-            (from, to) if from != to => Err(Errno::Xdev),
+            (from, to) if from != to => self.across(from, &old),
             (Backend::Memory, _) => self.memory.link(&old, &new, follow, now),
             (Backend::Host(number), _) => self.host(number)?.link(&old, &new, follow),
         }
+    }
+
+    /// Nothing is moved or linked between mounts. That there is nothing to move
+    /// is said first, so that a program does not start to copy it.
+    fn across<T>(&self, from: Backend, old: &RequestedPath) -> Result<Step<T>, Errno> {
+        done!(match from {
+            Backend::Memory => self.memory.metadata(old, false)?,
+            Backend::Host(number) => self.host(number)?.metadata(old, false)?,
+        });
+        Err(Errno::Xdev)
     }
 
     pub(crate) fn rename(
@@ -232,7 +243,7 @@ impl Vfs {
         self.check_not_pinned(&old.path)?;
         self.check_not_pinned(&new.path)?;
         match (self.backend(&old.path), self.backend(&new.path)) {
-            (from, to) if from != to => Err(Errno::Xdev),
+            (from, to) if from != to => self.across(from, &old),
             (Backend::Memory, _) => self.memory.rename(&old, &new, now),
             (Backend::Host(number), _) => self.host(number)?.rename(&old, &new),
         }

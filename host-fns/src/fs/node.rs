@@ -158,7 +158,7 @@ pub(crate) fn follow_link(
     let (link, rest) = path.as_bytes().split_at_checked(end).ok_or(Errno::Inval)?;
     let link = GuestPath::parse(&GuestPath::root(), link).map_err(path_errno)?.path;
     link.redirect(mount, target, rest, absolute_inside).map_err(|error| match error {
-        LinkError::Escapes => Errno::Notcapable,
+        LinkError::Escapes => Errno::Perm,
         LinkError::Path(error) => path_errno(error),
     })
 }

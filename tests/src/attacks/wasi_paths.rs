@@ -11,7 +11,7 @@ use crate::harness::{Attack, Attempt, Control, Expected, Setting};
 /// Error numbers of a change that would leave its mount.
 const NOT_ACROSS: &[Errno] = &[
     Errno::Xdev,
-    Errno::Notcapable,
+    Errno::Acces,
     Errno::Rofs,
     Errno::Loop,
     Errno::Perm,
@@ -208,7 +208,7 @@ fn rights() -> Vec<Attack> {
             "(call $must (call $open @\"rw/file.txt\" %0 %W)) (call $answer {call})"
         )))
         .expect(
-            Expected::Errno(&[Errno::Badf, Errno::Notcapable, Errno::Inval]),
+            Expected::Errno(&[Errno::Badf, Errno::Acces, Errno::Inval]),
             "what a descriptor may do was decided when it was opened",
         )
     };

@@ -280,8 +280,7 @@ pub fn step_of(code: i32) -> String {
 }
 
 /// Error numbers that say that a path leads nowhere the guest may go.
-pub const NOT_REACHABLE: &[Errno] =
-    &[Errno::Noent, Errno::Notcapable, Errno::Loop, Errno::Perm, Errno::Acces];
+pub const NOT_REACHABLE: &[Errno] = &[Errno::Noent, Errno::Loop, Errno::Perm, Errno::Acces];
 
 #[cfg(test)]
 mod tests {
