@@ -1,12 +1,12 @@
 //! `fd_*`: functions on an open descriptor.
 
 use fumehood_host_fns::{Errno, Fdstat, HostAnswer, HostCall, Refusal, SetTime};
-use wasmtime::{Caller, Linker};
+use wasmtime::Linker;
 
 use super::memory::{
     buffers, slice, slice_mut, unsigned, writable, write, write_filestat, write_u32, write_u64,
 };
-use super::{Answer, WASI, dispatch, errno, respond, unexpected};
+use super::{Answer, dispatch, errno, unexpected};
 use crate::host::Host;
 
 pub(super) fn add(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
@@ -16,205 +16,143 @@ pub(super) fn add(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
 }
 
 fn add_streams(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
-    linker.func_wrap(
-        WASI,
-        "fd_read",
-        |caller: Caller<'_, Host>, fd: i32, list: i32, count: i32, out: i32| {
-            respond(caller, |memory, host| {
-                transfer(memory, list, count, out, |memory, at, len, _| {
-                    let into = slice_mut(memory, at, len)?;
-                    size(dispatch(host, HostCall::FdRead { fd: unsigned(fd), into })?)
-                })
-            })
-        },
-    )?;
-    linker.func_wrap(
-        WASI,
-        "fd_pread",
-        |caller: Caller<'_, Host>, fd: i32, list: i32, count: i32, offset: i64, out: i32| {
-            respond(caller, |memory, host| {
-                transfer(memory, list, count, out, |memory, at, len, done| {
-                    let into = slice_mut(memory, at, len)?;
-                    let offset = advance(offset, done)?;
-                    size(dispatch(host, HostCall::FdPread { fd: unsigned(fd), into, offset })?)
-                })
-            })
-        },
-    )?;
-    linker.func_wrap(
-        WASI,
-        "fd_write",
-        |caller: Caller<'_, Host>, fd: i32, list: i32, count: i32, out: i32| {
-            respond(caller, |memory, host| {
-                transfer(memory, list, count, out, |memory, at, len, _| {
-                    let data = slice(memory, at, len)?;
-                    size(dispatch(host, HostCall::FdWrite { fd: unsigned(fd), data })?)
-                })
-            })
-        },
-    )?;
-    linker.func_wrap(
-        WASI,
-        "fd_pwrite",
-        |caller: Caller<'_, Host>, fd: i32, list: i32, count: i32, offset: i64, out: i32| {
-            respond(caller, |memory, host| {
-                transfer(memory, list, count, out, |memory, at, len, done| {
-                    let data = slice(memory, at, len)?;
-                    let offset = advance(offset, done)?;
-                    size(dispatch(host, HostCall::FdPwrite { fd: unsigned(fd), data, offset })?)
-                })
-            })
-        },
-    )?;
-    linker.func_wrap(
-        WASI,
-        "fd_seek",
-        |caller: Caller<'_, Host>, fd: i32, delta: i64, whence: i32, out: i32| {
-            respond(caller, |memory, host| {
-                writable(memory, out, 8)?;
-                let whence = u8::try_from(whence).map_err(|_| errno(Errno::Inval))?;
-                let call = HostCall::FdSeek { fd: unsigned(fd), delta, whence };
-                write_offset(memory, out, dispatch(host, call)?)
-            })
-        },
-    )?;
-    linker.func_wrap(WASI, "fd_tell", |caller: Caller<'_, Host>, fd: i32, out: i32| {
-        respond(caller, |memory, host| {
-            writable(memory, out, 8)?;
-            write_offset(memory, out, dispatch(host, HostCall::FdTell { fd: unsigned(fd) })?)
+    import!(linker, "fd_read", |memory, host, fd: i32, list: i32, count: i32, out: i32| {
+        transfer(memory, list, count, out, |memory, at, len, _| {
+            let into = slice_mut(memory, at, len)?;
+            size(dispatch(host, HostCall::FdRead { fd: unsigned(fd), into })?)
         })
-    })?;
-    linker.func_wrap(
-        WASI,
-        "fd_readdir",
-        |caller: Caller<'_, Host>, fd: i32, at: i32, len: i32, cookie: i64, out: i32| {
-            respond(caller, |memory, host| {
-                writable(memory, out, 4)?;
-                let into = slice_mut(memory, at, unsigned(len))?;
-                let cookie = cookie.cast_unsigned();
-                let call = HostCall::FdReaddir { fd: unsigned(fd), into, cookie };
-                let size = size(dispatch(host, call)?)?;
-                write_u32(memory, out, size)
-            })
-        },
-    )?;
+    });
+    import!(linker, "fd_pread", |memory,
+                                 host,
+                                 fd: i32,
+                                 list: i32,
+                                 count: i32,
+                                 offset: i64,
+                                 out: i32| {
+        transfer(memory, list, count, out, |memory, at, len, done| {
+            let into = slice_mut(memory, at, len)?;
+            let offset = advance(offset, done)?;
+            size(dispatch(host, HostCall::FdPread { fd: unsigned(fd), into, offset })?)
+        })
+    });
+    import!(linker, "fd_write", |memory, host, fd: i32, list: i32, count: i32, out: i32| {
+        transfer(memory, list, count, out, |memory, at, len, _| {
+            let data = slice(memory, at, len)?;
+            size(dispatch(host, HostCall::FdWrite { fd: unsigned(fd), data })?)
+        })
+    });
+    import!(linker, "fd_pwrite", |memory,
+                                  host,
+                                  fd: i32,
+                                  list: i32,
+                                  count: i32,
+                                  offset: i64,
+                                  out: i32| {
+        transfer(memory, list, count, out, |memory, at, len, done| {
+            let data = slice(memory, at, len)?;
+            let offset = advance(offset, done)?;
+            size(dispatch(host, HostCall::FdPwrite { fd: unsigned(fd), data, offset })?)
+        })
+    });
+    import!(linker, "fd_seek", |memory, host, fd: i32, delta: i64, whence: i32, out: i32| {
+        writable(memory, out, 8)?;
+        let whence = u8::try_from(whence).map_err(|_| errno(Errno::Inval))?;
+        let call = HostCall::FdSeek { fd: unsigned(fd), delta, whence };
+        write_offset(memory, out, dispatch(host, call)?)
+    });
+    import!(linker, "fd_tell", |memory, host, fd: i32, out: i32| {
+        writable(memory, out, 8)?;
+        write_offset(memory, out, dispatch(host, HostCall::FdTell { fd: unsigned(fd) })?)
+    });
+    import!(linker, "fd_readdir", |memory,
+                                   host,
+                                   fd: i32,
+                                   at: i32,
+                                   len: i32,
+                                   cookie: i64,
+                                   out: i32| {
+        writable(memory, out, 4)?;
+        let into = slice_mut(memory, at, unsigned(len))?;
+        let cookie = cookie.cast_unsigned();
+        let call = HostCall::FdReaddir { fd: unsigned(fd), into, cookie };
+        let size = size(dispatch(host, call)?)?;
+        write_u32(memory, out, size)
+    });
     Ok(())
 }
 
 fn add_metadata(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
-    linker.func_wrap(
-        WASI,
-        "fd_advise",
-        |caller: Caller<'_, Host>, fd: i32, offset: i64, len: i64, advice: i32| {
-            respond(caller, |_, host| {
-                let advice = u8::try_from(advice).map_err(|_| errno(Errno::Inval))?;
-                let (offset, len) = (offset.cast_unsigned(), len.cast_unsigned());
-                unit(dispatch(host, HostCall::FdAdvise { fd: unsigned(fd), offset, len, advice })?)
-            })
-        },
-    )?;
-    linker.func_wrap(
-        WASI,
-        "fd_allocate",
-        |caller: Caller<'_, Host>, fd: i32, offset: i64, len: i64| {
-            respond(caller, |_, host| {
-                let (offset, len) = (offset.cast_unsigned(), len.cast_unsigned());
-                unit(dispatch(host, HostCall::FdAllocate { fd: unsigned(fd), offset, len })?)
-            })
-        },
-    )?;
-    linker.func_wrap(WASI, "fd_fdstat_get", |caller: Caller<'_, Host>, fd: i32, out: i32| {
-        respond(caller, |memory, host| {
-            writable(memory, out, 24)?;
-            match dispatch(host, HostCall::FdFdstatGet { fd: unsigned(fd) })? {
-                HostAnswer::Fdstat(stat) => write_fdstat(memory, out, &stat),
-                _ => Err(unexpected()),
-            }
-        })
-    })?;
-    linker.func_wrap(
-        WASI,
-        "fd_fdstat_set_flags",
-        |caller: Caller<'_, Host>, fd: i32, flags: i32| {
-            respond(caller, |_, host| {
-                let flags = u16::try_from(flags).map_err(|_| errno(Errno::Inval))?;
-                unit(dispatch(host, HostCall::FdFdstatSetFlags { fd: unsigned(fd), flags })?)
-            })
-        },
-    )?;
-    linker.func_wrap(WASI, "fd_filestat_get", |caller: Caller<'_, Host>, fd: i32, out: i32| {
-        respond(caller, |memory, host| {
-            writable(memory, out, 64)?;
-            match dispatch(host, HostCall::FdFilestatGet { fd: unsigned(fd) })? {
-                HostAnswer::Filestat(stat) => write_filestat(memory, out, &stat),
-                _ => Err(unexpected()),
-            }
-        })
-    })?;
-    linker.func_wrap(
-        WASI,
-        "fd_filestat_set_size",
-        |caller: Caller<'_, Host>, fd: i32, size: i64| {
-            respond(caller, |_, host| {
-                let size = size.cast_unsigned();
-                unit(dispatch(host, HostCall::FdFilestatSetSize { fd: unsigned(fd), size })?)
-            })
-        },
-    )?;
-    linker.func_wrap(
-        WASI,
+    import!(linker, "fd_advise", |_, host, fd: i32, offset: i64, len: i64, advice: i32| {
+        let advice = u8::try_from(advice).map_err(|_| errno(Errno::Inval))?;
+        let (offset, len) = (offset.cast_unsigned(), len.cast_unsigned());
+        unit(dispatch(host, HostCall::FdAdvise { fd: unsigned(fd), offset, len, advice })?)
+    });
+    import!(linker, "fd_allocate", |_, host, fd: i32, offset: i64, len: i64| {
+        let (offset, len) = (offset.cast_unsigned(), len.cast_unsigned());
+        unit(dispatch(host, HostCall::FdAllocate { fd: unsigned(fd), offset, len })?)
+    });
+    import!(linker, "fd_fdstat_get", |memory, host, fd: i32, out: i32| {
+        writable(memory, out, 24)?;
+        match dispatch(host, HostCall::FdFdstatGet { fd: unsigned(fd) })? {
+            HostAnswer::Fdstat(stat) => write_fdstat(memory, out, &stat),
+            _ => Err(unexpected()),
+        }
+    });
+    import!(linker, "fd_fdstat_set_flags", |_, host, fd: i32, flags: i32| {
+        let flags = u16::try_from(flags).map_err(|_| errno(Errno::Inval))?;
+        unit(dispatch(host, HostCall::FdFdstatSetFlags { fd: unsigned(fd), flags })?)
+    });
+    import!(linker, "fd_filestat_get", |memory, host, fd: i32, out: i32| {
+        writable(memory, out, 64)?;
+        match dispatch(host, HostCall::FdFilestatGet { fd: unsigned(fd) })? {
+            HostAnswer::Filestat(stat) => write_filestat(memory, out, &stat),
+            _ => Err(unexpected()),
+        }
+    });
+    import!(linker, "fd_filestat_set_size", |_, host, fd: i32, size: i64| {
+        let size = size.cast_unsigned();
+        unit(dispatch(host, HostCall::FdFilestatSetSize { fd: unsigned(fd), size })?)
+    });
+    import!(
+        linker,
         "fd_filestat_set_times",
-        |caller: Caller<'_, Host>, fd: i32, accessed: i64, modified: i64, flags: i32| {
-            respond(caller, |_, host| {
-                let (accessed, modified) = set_times(accessed, modified, flags)?;
-                let call = HostCall::FdFilestatSetTimes { fd: unsigned(fd), accessed, modified };
-                unit(dispatch(host, call)?)
-            })
-        },
-    )?;
+        |_, host, fd: i32, accessed: i64, modified: i64, flags: i32| {
+            let (accessed, modified) = set_times(accessed, modified, flags)?;
+            let call = HostCall::FdFilestatSetTimes { fd: unsigned(fd), accessed, modified };
+            unit(dispatch(host, call)?)
+        }
+    );
     Ok(())
 }
 
 fn add_table(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
-    linker.func_wrap(WASI, "fd_close", |caller: Caller<'_, Host>, fd: i32| {
-        respond(caller, |_, host| unit(dispatch(host, HostCall::FdClose { fd: unsigned(fd) })?))
-    })?;
+    import!(linker, "fd_close", |_, host, fd: i32| {
+        unit(dispatch(host, HostCall::FdClose { fd: unsigned(fd) })?)
+    });
     for (name, data_only) in [("fd_sync", false), ("fd_datasync", true)] {
-        linker.func_wrap(WASI, name, move |caller: Caller<'_, Host>, fd: i32| {
-            respond(caller, |_, host| {
-                unit(dispatch(host, HostCall::FdSync { fd: unsigned(fd), data_only })?)
-            })
-        })?;
+        import!(linker, name, |_, host, fd: i32| {
+            unit(dispatch(host, HostCall::FdSync { fd: unsigned(fd), data_only })?)
+        });
     }
-    linker.func_wrap(WASI, "fd_renumber", |caller: Caller<'_, Host>, from: i32, to: i32| {
-        respond(caller, |_, host| {
-            let call = HostCall::FdRenumber { from: unsigned(from), to: unsigned(to) };
-            unit(dispatch(host, call)?)
-        })
-    })?;
-    linker.func_wrap(WASI, "fd_prestat_get", |caller: Caller<'_, Host>, fd: i32, out: i32| {
-        respond(caller, |memory, host| {
-            writable(memory, out, 8)?;
-            let name = size(dispatch(host, HostCall::FdPrestatGet { fd: unsigned(fd) })?)?;
-            // Tag 0: a directory.
-            let mut record = [0; 8];
-            write(&mut record, 4, &name.to_le_bytes())?;
-            write(memory, out, &record)
-        })
-    })?;
-    linker.func_wrap(
-        WASI,
-        "fd_prestat_dir_name",
-        |caller: Caller<'_, Host>, fd: i32, at: i32, len: i32| {
-            respond(caller, |memory, host| {
-                let into = slice_mut(memory, at, unsigned(len))?;
-                match dispatch(host, HostCall::FdPrestatDirName { fd: unsigned(fd), into })? {
-                    HostAnswer::Unit | HostAnswer::Size(_) => Ok(()),
-                    _ => Err(unexpected()),
-                }
-            })
-        },
-    )?;
+    import!(linker, "fd_renumber", |_, host, from: i32, to: i32| {
+        let call = HostCall::FdRenumber { from: unsigned(from), to: unsigned(to) };
+        unit(dispatch(host, call)?)
+    });
+    import!(linker, "fd_prestat_get", |memory, host, fd: i32, out: i32| {
+        writable(memory, out, 8)?;
+        let name = size(dispatch(host, HostCall::FdPrestatGet { fd: unsigned(fd) })?)?;
+        // Tag 0: a directory.
+        let mut record = [0; 8];
+        write(&mut record, 4, &name.to_le_bytes())?;
+        write(memory, out, &record)
+    });
+    import!(linker, "fd_prestat_dir_name", |memory, host, fd: i32, at: i32, len: i32| {
+        let into = slice_mut(memory, at, unsigned(len))?;
+        match dispatch(host, HostCall::FdPrestatDirName { fd: unsigned(fd), into })? {
+            HostAnswer::Unit | HostAnswer::Size(_) => Ok(()),
+            _ => Err(unexpected()),
+        }
+    });
     Ok(())
 }
 

@@ -7,6 +7,21 @@
 //! Every length from the guest is clamped before it sizes anything, every
 //! pointer is checked against the memory's size.
 
+/// Defines one WASI function: its name, and a body over guest memory, the host
+/// and the guest's arguments that says which error number the guest gets.
+macro_rules! import {
+    ($linker:expr, $name:expr,
+     |$memory:pat_param, $host:pat_param $(, $argument:ident: $kind:ty)*| $body:block) => {
+        $linker.func_wrap(
+            $crate::adapter::WASI,
+            $name,
+            move |caller: ::wasmtime::Caller<'_, $crate::host::Host> $(, $argument: $kind)*| {
+                $crate::adapter::respond(caller, |$memory, $host| $body)
+            },
+        )?
+    };
+}
+
 mod descriptors;
 mod memory;
 mod paths;

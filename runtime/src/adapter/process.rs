@@ -8,7 +8,7 @@ use wasmtime::{Caller, Linker};
 
 use super::descriptors::unit;
 use super::memory::{slice, slice_mut, unsigned, writable, write, write_u32, write_u64};
-use super::{Answer, WASI, dispatch, errno, respond, stop, unexpected, with_memory};
+use super::{Answer, WASI, dispatch, errno, stop, unexpected, with_memory};
 use crate::host::{GuestStop, Host};
 
 /// Size of a WASI `subscription`.
@@ -23,58 +23,43 @@ pub(super) fn add(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
 }
 
 fn add_clock_and_random(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
-    linker.func_wrap(WASI, "clock_res_get", |caller: Caller<'_, Host>, clock: i32, out: i32| {
-        respond(caller, |memory, host| {
-            let call = HostCall::ClockResolution { clock: unsigned(clock) };
-            write_time(memory, out, dispatch(host, call)?)
-        })
-    })?;
-    linker.func_wrap(
-        WASI,
-        "clock_time_get",
-        |caller: Caller<'_, Host>, clock: i32, _precision: i64, out: i32| {
-            respond(caller, |memory, host| {
-                let call = HostCall::ClockTime { clock: unsigned(clock) };
-                write_time(memory, out, dispatch(host, call)?)
-            })
-        },
-    )?;
-    linker.func_wrap(WASI, "random_get", |caller: Caller<'_, Host>, at: i32, len: i32| {
-        respond(caller, |memory, host| {
-            let into = slice_mut(memory, at, unsigned(len))?;
-            unit(dispatch(host, HostCall::Random { into })?)
-        })
-    })?;
-    linker.func_wrap(
-        WASI,
-        "poll_oneoff",
-        |caller: Caller<'_, Host>, input: i32, output: i32, count: i32, out: i32| {
-            respond(caller, |memory, host| poll(memory, host, input, output, count, out))
-        },
-    )?;
+    import!(linker, "clock_res_get", |memory, host, clock: i32, out: i32| {
+        let call = HostCall::ClockResolution { clock: unsigned(clock) };
+        write_time(memory, out, dispatch(host, call)?)
+    });
+    import!(linker, "clock_time_get", |memory, host, clock: i32, _precision: i64, out: i32| {
+        let call = HostCall::ClockTime { clock: unsigned(clock) };
+        write_time(memory, out, dispatch(host, call)?)
+    });
+    import!(linker, "random_get", |memory, host, at: i32, len: i32| {
+        let into = slice_mut(memory, at, unsigned(len))?;
+        unit(dispatch(host, HostCall::Random { into })?)
+    });
+    import!(linker, "poll_oneoff", |memory,
+                                    host,
+                                    input: i32,
+                                    output: i32,
+                                    count: i32,
+                                    out: i32| {
+        poll(memory, host, input, output, count, out)
+    });
     Ok(())
 }
 
 fn add_process(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
-    linker.func_wrap(WASI, "sched_yield", |caller: Caller<'_, Host>| {
-        respond(caller, |_, host| unit(dispatch(host, HostCall::Yield)?))
-    })?;
+    import!(linker, "sched_yield", |_, host| { unit(dispatch(host, HostCall::Yield)?) });
     linker.func_wrap(WASI, "proc_exit", |code: i32| -> wasmtime::Result<()> {
         Err(GuestStop::Exit(code).into())
     })?;
     // Arguments and environment reach the guest in `fh_resume`, not here.
     for name in ["args_sizes_get", "environ_sizes_get"] {
-        linker.func_wrap(WASI, name, |caller: Caller<'_, Host>, count: i32, bytes: i32| {
-            respond(caller, |memory, _| {
-                write_u32(memory, count, 0)?;
-                write_u32(memory, bytes, 0)
-            })
-        })?;
+        import!(linker, name, |memory, _, count: i32, bytes: i32| {
+            write_u32(memory, count, 0)?;
+            write_u32(memory, bytes, 0)
+        });
     }
     for name in ["args_get", "environ_get"] {
-        linker.func_wrap(WASI, name, |caller: Caller<'_, Host>, _list: i32, _bytes: i32| {
-            respond(caller, |_, _| Ok(()))
-        })?;
+        import!(linker, name, |_, _, _list: i32, _bytes: i32| { Ok(()) });
     }
     Ok(())
 }
