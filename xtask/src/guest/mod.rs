@@ -67,7 +67,10 @@ fn act(root: &Path, _: Action, args: &[String]) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = std::process::Command::new(cargo)
         .current_dir(root)
-        .args(["run", "--release", "--package", "xtask", "--features", "guest", "--", "guest"])
+        // In a directory of its own: this selection of packages has other
+        // features, and would rebuild the engine of the workspace.
+        .args(["run", "--release", "--package", "xtask", "--features", "guest"])
+        .args(["--target-dir", "target/guest-tools", "--", "guest"])
         .args(args)
         .status()
         .context("cargo could not be started")?;
