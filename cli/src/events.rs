@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fumehood::{AuditRecord, AuditSink, Outcome, Stream};
+use fumehood::{AuditRecord, AuditSink, Outcome, OutputSink, Stream};
 use fumehood_host_fns::{AuditUnavailable, Phase};
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ impl Events {
     }
 
     /// The program wrote something.
-    pub(crate) fn output(&self, stream: Stream, bytes: &[u8]) {
+    fn output(&self, stream: Stream, bytes: &[u8]) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let decoder = match stream {
             Stream::Stdout => &mut inner.stdout,
@@ -101,6 +101,12 @@ impl Events {
                 self.stop.stop();
             }
         }
+    }
+}
+
+impl OutputSink for Events {
+    fn write(&self, stream: Stream, bytes: &[u8]) {
+        self.output(stream, bytes);
     }
 }
 

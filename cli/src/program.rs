@@ -61,14 +61,12 @@ pub(crate) fn script(
     }
     if let Some(file) = &args.input_json {
         let bytes = files::read_file(file, "the JSON input", limits.input_bytes)?;
-        let inputs = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&bytes)
-            .map_err(|error| {
+        script = script.inputs_json(bytes).map_err(|error| {
             CliError::usage(format!(
-                "the JSON input `{}` is not a JSON object ({error}); its members become variables",
+                "the JSON input `{}` cannot be used: {error}; its members become variables",
                 file.display()
             ))
         })?;
-        script = script.inputs(&inputs);
     }
     Ok(script)
 }

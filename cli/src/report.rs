@@ -62,8 +62,13 @@ fn ending(
         }
     };
     Some(match &outcome.kind {
+        // A crash of the interpreter leaves no traceback.
+        OutcomeKind::ScriptError => {
+            let error = outcome.error.as_ref().filter(|error| error.traceback.is_empty())?;
+            format!("{}; leave out what does that, such as bytecode made by hand", error.message)
+        }
         // A traceback or the program's own words are on standard error.
-        OutcomeKind::Completed | OutcomeKind::Exit | OutcomeKind::ScriptError => return None,
+        OutcomeKind::Completed | OutcomeKind::Exit => return None,
         OutcomeKind::Timeout { clock: TimeoutClock::Wall } => format!(
             "the run was stopped after {} of wall-clock time; {}",
             seconds(limits.wall),

@@ -51,8 +51,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<i32, CliError> {
     let show = if args.json_lines {
         let events = Arc::new(Events::new(Arc::clone(&stop)));
         sandbox = sandbox.audit(Arc::clone(&events) as Arc<dyn fumehood::AuditSink>);
-        let sink = Arc::clone(&events);
-        script = script.on_output(move |stream, bytes| sink.output(stream, bytes));
+        script = script.output_sink(Arc::clone(&events) as Arc<dyn fumehood::OutputSink>);
         Show::Lines(events)
     } else if args.json {
         Show::Json
@@ -62,7 +61,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<i32, CliError> {
         script = script.on_output(move |stream, bytes| sink.write(stream, bytes, &stop));
         Show::Live(live)
     };
-    let sandbox = sandbox.engine(progress::engine(args.compiled.as_deref()).build()?).build()?;
+    let engine = progress::engine(args.compiled.as_deref()).one_shot();
+    let sandbox = sandbox.engine_settings(engine).build()?;
     for limited in sandbox.limited() {
         output::note(&format!("{limited}, which holds; change it there to have more"));
     }

@@ -192,6 +192,32 @@ fn bad_input_is_one_sentence_and_64_and_runs_nothing() {
 }
 
 #[test]
+fn a_directory_is_refused_before_the_guest_is_compiled() {
+    let cache = tempfile::tempdir().unwrap();
+    let ran: Ran = Command::new(BINARY)
+        .args(["run", "-c", "1", "--mount", "/d=/"])
+        .env("FUMEHOOD_CACHE_DIR", cache.path().join("empty"))
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!((ran.code, ran.stderr.lines().count()), (64, 1), "{}", ran.stderr);
+    assert!(!cache.path().join("empty").exists());
+}
+
+#[test]
+fn a_program_that_breaks_the_interpreter_is_told_so() {
+    // One instruction after the other that jumps, pops and loads out of range.
+    let code = "def f():\n    return 1\nfor n in range(256):\n    for m in (0, 7, 255):\n        try:\n                            type(f)(f.__code__.replace(co_code=bytes([n, m, n, 255 - m] * 4)), {})()\n                        except Exception:\n            pass";
+    let value = json(&["run", "--timeout", "5", "--json", "-c", code]);
+    assert_eq!(value["outcome"]["kind"], "script_error", "{value:#}");
+    assert_eq!(value["error"]["type"], "InterpreterCrash");
+    let ran = run(&["run", "--timeout", "5", "-c", code]);
+    // The interpreter's own words come first.
+    let last = ran.stderr.lines().last().unwrap();
+    assert!(ran.code == 1 && last.starts_with("fumehood: ") && last.contains("bytecode"), "{last}");
+}
+
+#[test]
 fn a_home_directory_is_mounted_only_by_force() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("f"), "x").unwrap();
@@ -236,6 +262,13 @@ fn a_program_gets_its_arguments_input_and_variables() {
         "--json",
     ]);
     assert_eq!(ran.stdout, "['-x', 'y z', '--json'] 6 é b=c\n", "{}", ran.stderr);
+
+    let inputs = r#"{"z": {"y": 1, "x": 2}, "a": 123456789012345678901234567890, "m": 1.5}"#;
+    std::fs::write(&input, inputs).unwrap();
+    let code = "print(z, a * 10, [n for n in globals() if n in ('z', 'a', 'm')])";
+    let ran = run(&["run", "-c", code, "--input-json", input.to_str().unwrap()]);
+    let expected = "{'y': 1, 'x': 2} 1234567890123456789012345678900 ['z', 'a', 'm']\n";
+    assert_eq!(ran.stdout, expected, "{}", ran.stderr);
 
     let code = "import sys\nprint(input(), sys.stdin.read())";
     let ran = feed(piped(&["run", "-c", code, "--stdin", "-"]), b"one\ntwo");
@@ -350,6 +383,12 @@ fn a_cell_prints_the_value_of_its_last_expression() {
     assert_eq!(run(&["run", "-c", "1 + 1"]).stdout, "");
     let value = json(&["run", "--cell", "--json", "-c", "{'a': [1, None, 'é']}"]);
     assert_eq!(value["result"]["json"], serde_json::json!({ "a": [1, null, "é"] }));
+    let ran = run(&["run", "--cell", "--json", "-c", "{'z': {'y': 1, 'x': 2}, 'a': 3}"]);
+    assert!(ran.stdout.contains(r#""json":{"z":{"y":1,"x":2},"a":3}"#), "{}", ran.stdout);
+    // JSON readers would round it.
+    let value = json(&["run", "--cell", "--json", "-c", "{'a': 2**70}"]);
+    assert_eq!(value["result"]["repr"], format!("{{'a': {}}}", 1_u128 << 70));
+    assert_eq!(value["result"]["json"], Value::Null);
 }
 
 #[test]
@@ -372,6 +411,10 @@ fn json_lines_tell_what_happens() {
     let code = "import sys\nprint('out é')\nprint('err', file=sys.stderr)\nopen('/d/f').read()\n\
                 try:\n open('/d/f', 'w')\nexcept OSError: pass";
     let ran = run(&["run", "--json-lines", "-c", code, "--mount", &mount]);
+    // Output stands between the records of what came before and after it.
+    let place =
+        |text: &str| ran.stdout.find(text).unwrap_or_else(|| panic!("{text}: {}", ran.stdout));
+    assert!(place("out é") < place("\"/d/f\""), "{}", ran.stdout);
     let events: Vec<Value> =
         ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let named =

@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, EngineBuilder};
 use crate::error::BuildError;
 use crate::executor::TokioExecutor;
 use crate::grants::{Asked, Granted, MountRequest, PolicySource, guest_path};
@@ -28,7 +28,7 @@ use crate::tool;
 /// Settings of a [`Sandbox`].
 #[derive(Clone, Default)]
 pub struct SandboxBuilder {
-    engine: Option<Engine>,
+    engine: Option<EngineChoice>,
     asked: Asked,
     files: Vec<(String, Vec<u8>)>,
     tools: ToolSet,
@@ -37,6 +37,12 @@ pub struct SandboxBuilder {
     audit: Option<Arc<dyn AuditSink>>,
     clock: Option<Arc<dyn Clock>>,
     random: Option<Arc<dyn RandomSource>>,
+}
+
+#[derive(Clone)]
+enum EngineChoice {
+    Ready(Engine),
+    Settings(Box<EngineBuilder>),
 }
 
 impl std::fmt::Debug for SandboxBuilder {
@@ -52,7 +58,15 @@ impl SandboxBuilder {
     /// Uses this engine instead of [`Engine::shared`].
     #[must_use]
     pub fn engine(mut self, engine: Engine) -> Self {
-        self.engine = Some(engine);
+        self.engine = Some(EngineChoice::Ready(engine));
+        self
+    }
+
+    /// Makes an engine with these settings, once everything else was found to
+    /// be good: what is wrong is said before the guest is compiled.
+    #[must_use]
+    pub fn engine_settings(mut self, settings: EngineBuilder) -> Self {
+        self.engine = Some(EngineChoice::Settings(Box::new(settings)));
         self
     }
 
@@ -297,7 +311,8 @@ impl SandboxBuilder {
             Some(Arc::new(executor) as Arc<dyn Executor>)
         };
         let engine = match self.engine {
-            Some(engine) => engine,
+            Some(EngineChoice::Ready(engine)) => engine,
+            Some(EngineChoice::Settings(settings)) => settings.build()?,
             None => Engine::shared()?,
         };
         let meter = SharedMeter::new(&limits.broker);

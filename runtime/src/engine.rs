@@ -18,6 +18,7 @@ use crate::cache::{self, CacheDirectory, CodeFile};
 use crate::clock;
 use crate::error::EngineError;
 use crate::host::Host;
+use crate::instance::Spent;
 use crate::memory::{Image, SlotCreator, Slots};
 use crate::strip::strip;
 use crate::threads::GuestThreads;
@@ -73,6 +74,7 @@ type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
 pub struct EngineBuilder {
     source: CodeSource,
     module: Option<Arc<[u8]>>,
+    one_shot: bool,
     on_progress: OnProgress,
 }
 
@@ -115,6 +117,15 @@ impl EngineBuilder {
         self
     }
 
+    /// For a process that ends after its one run: the run's memory is left to
+    /// the system, which takes it back with the process, instead of being put
+    /// in order for a next run. Further runs work and are not given back.
+    #[must_use]
+    pub fn one_shot(mut self) -> Self {
+        self.one_shot = true;
+        self
+    }
+
     /// Calls `report` when something takes a while. Without it, progress goes
     /// to `tracing`.
     #[must_use]
@@ -146,6 +157,7 @@ impl EngineBuilder {
             threads: GuestThreads::new(THREAD_STACK_BYTES),
             ticker,
             is_python: self.module.is_none(),
+            one_shot: self.one_shot,
         })))
     }
 
@@ -264,6 +276,16 @@ pub(crate) struct Inner {
     pub(crate) threads: GuestThreads,
     pub(crate) ticker: Ticker,
     pub(crate) is_python: bool,
+    one_shot: bool,
+}
+
+impl Inner {
+    /// Takes an instance that has run out of the way.
+    pub(crate) fn give_back(&self, spent: Spent) {
+        if self.one_shot {
+            std::mem::forget(spent);
+        }
+    }
 }
 
 impl std::fmt::Debug for Engine {
@@ -279,6 +301,7 @@ impl Engine {
         EngineBuilder {
             source: CodeSource::UserCache,
             module: None,
+            one_shot: false,
             on_progress: Arc::new(|progress| tracing::info!(?progress, "engine")),
         }
     }

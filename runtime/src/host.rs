@@ -29,6 +29,9 @@ pub(crate) enum GuestStop {
     /// Deadline, processor limit or cancel.
     #[error("the run was stopped: {0:?}")]
     Cause(StopCause),
+    /// What the guest gave back is not what its exports promise.
+    #[error("{0}")]
+    Crashed(&'static str),
     /// The broker ended the run.
     #[error("the broker stopped the run: {0:?}")]
     Broker(StopReason),

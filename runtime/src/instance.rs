@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use fumehood_guest_abi::{ABI_VERSION, Exec, ExecResult, Resume, Status, decode, encode};
 use fumehood_host_fns::StopReason;
+use fumehood_policies::parse_json;
 use wasmtime::{Instance, Memory, Store, Trap, TypedFunc, UpdateDeadline, Val};
 
 use crate::clock;
-use crate::control::StopCause;
 use crate::engine::Inner;
 use crate::fault;
 use crate::host::{GuestStop, Host};
@@ -38,6 +38,8 @@ enum Ended {
     Returned(ExecResult),
     Exit(i32),
     Kind(OutcomeKind),
+    /// Code of the guest broke the interpreter it runs in.
+    Crashed(String),
 }
 
 /// What one run is given.
@@ -103,11 +105,19 @@ fn enter(
         return Ok(ExecResult { status: Status::Completed, repr: None, json: None, error: None });
     }
     let guest = Guest::new(&instance, store, memory)?;
-    let accepted = guest.resume(store, resume)?;
+    let accepted = guest.resume(store, resume).map_err(no_program_yet)?;
     if accepted != 0 {
         return Err(wasmtime::Error::msg(format!("the guest refused to resume ({accepted})")));
     }
     guest.exec(store, exec)
+}
+
+/// A guest that breaks before it has seen a program is a fault of ours.
+fn no_program_yet(error: wasmtime::Error) -> wasmtime::Error {
+    match error.downcast_ref::<Trap>() {
+        None | Some(Trap::StackOverflow | Trap::OutOfFuel) => error,
+        Some(trap) => wasmtime::Error::msg(format!("the guest could not resume: {trap}")),
+    }
 }
 
 /// The exports of the Python guest.
@@ -154,7 +164,7 @@ impl Guest {
         let (at, len) = unpack(packed);
         let most = exec.max_value_bytes.saturating_mul(3).saturating_add(RESULT_ROOM_BYTES);
         if len > most {
-            return Err(wasmtime::Error::msg("the guest's result is too large"));
+            return Err(GuestStop::Crashed("the interpreter's result is too large").into());
         }
         let end = u64::from(at).saturating_add(u64::from(len));
         let range = usize::try_from(at)?..usize::try_from(end)?;
@@ -163,7 +173,7 @@ impl Guest {
             .data(&*store)
             .get(range)
             .and_then(|bytes| decode(bytes).ok())
-            .ok_or_else(|| wasmtime::Error::msg("the guest's result is not a record"))?;
+            .ok_or(GuestStop::Crashed("the interpreter's result is not a record"))?;
         self.free.call(&mut *store, (at, len))?;
         Ok(result)
     }
@@ -183,10 +193,8 @@ fn classify(
     if let Some(stop) = error.downcast_ref::<GuestStop>() {
         return match stop {
             GuestStop::Exit(code) => Ended::Exit(*code),
-            GuestStop::Cause(cause) => Ended::Kind(match cause {
-                StopCause::Cancelled => OutcomeKind::Cancelled,
-                StopCause::Timeout(clock) => OutcomeKind::Timeout { clock: *clock },
-            }),
+            GuestStop::Cause(cause) => Ended::Kind((*cause).into()),
+            GuestStop::Crashed(what) => Ended::Crashed((*what).to_owned()),
             GuestStop::Broker(reason) => Ended::Kind(match reason {
                 StopReason::Interrupted => OutcomeKind::Timeout { clock: TimeoutClock::Wall },
                 StopReason::HostCallsExhausted => {
@@ -204,15 +212,27 @@ fn classify(
     let shadow_stack_used_up = stack_pointer.is_some_and(|global| {
         matches!(global.get(&mut *store), Val::I32(pointer) if pointer < SHADOW_STACK_MARGIN)
     });
-    Ended::Kind(match error.downcast_ref::<Trap>() {
+    let trap = error.downcast_ref::<Trap>();
+    Ended::Kind(match trap {
         Some(Trap::StackOverflow) => OutcomeKind::StackExhausted,
         Some(Trap::OutOfFuel) => OutcomeKind::FuelExhausted,
         Some(_) if shadow_stack_used_up => OutcomeKind::StackExhausted,
         // An allocator that is refused memory aborts.
         Some(_) if store.data().limiter.refused => OutcomeKind::MemoryLimit,
         None if store.data().limiter.refused => OutcomeKind::MemoryLimit,
+        // Bytecode of the program's own can do that: it is no fault of ours.
+        Some(trap) => return Ended::Crashed(trap.to_string()),
         _ => OutcomeKind::SandboxFault { reference: fault::report(&format!("{error:#}")) },
     })
+}
+
+/// The error of a program that broke the interpreter.
+fn crash(what: &str) -> ScriptError {
+    ScriptError {
+        type_name: "InterpreterCrash".to_owned(),
+        message: format!("the program made the Python interpreter fail: {what}"),
+        traceback: String::new(),
+    }
 }
 
 /// Holds the guest's record to the limits that the guest was asked to keep:
@@ -239,8 +259,13 @@ fn bounded(mut result: ExecResult, value_bytes: u32) -> ExecResult {
 }
 
 fn collect(ended: Ended, store: &mut Store<Host>, session: &str) -> Outcome {
+    let crash = match &ended {
+        Ended::Crashed(what) => Some(crash(what)),
+        _ => None,
+    };
     let (kind, program_code, result) = match ended {
         Ended::Kind(kind) => (kind, None, None),
+        Ended::Crashed(_) => (OutcomeKind::ScriptError, None, None),
         Ended::Exit(code) => (OutcomeKind::Exit, Some(code), None),
         Ended::Returned(result) => match result.status {
             Status::Completed => (OutcomeKind::Completed, None, Some(result)),
@@ -252,10 +277,11 @@ fn collect(ended: Ended, store: &mut Store<Host>, session: &str) -> Outcome {
     if let Some(code) = program_code {
         outcome.exit_code = code;
     }
+    outcome.error = crash;
     if let Some(result) = result {
         outcome.result = CellValue {
             repr: result.repr,
-            json: result.json.and_then(|json| serde_json::from_str(&json).ok()),
+            json: result.json.and_then(|json| parse_json(json.as_bytes(), json.len()).ok()),
         };
         outcome.error = result.error.map(|error| ScriptError {
             type_name: error.type_name,

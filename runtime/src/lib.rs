@@ -35,8 +35,10 @@ mod fault;
 mod grants;
 mod host;
 mod host_env;
+mod inputs;
 mod instance;
 mod limits;
+mod listener;
 mod memory;
 mod outcome;
 mod sandbox;
@@ -68,6 +70,7 @@ pub use fumehood_host_fns::{
 };
 pub use fumehood_policies::{Access, GuestPath};
 pub use grants::PolicySource;
+pub use inputs::{InputsError, MAX_INPUT_DEPTH};
 pub use limits::{Limits, MAX_MEMORY_BYTES, MIN_MEMORY_BYTES};
 pub use memory::memory_path;
 pub use outcome::{

@@ -8,6 +8,8 @@ use base64::Engine as _;
 use fumehood_host_fns::Denial;
 use serde::Serialize;
 
+use crate::control::StopCause;
+
 /// Version of the JSON record.
 pub const SCHEMA_VERSION: u32 = 1;
 
@@ -60,6 +62,15 @@ pub enum TimeoutClock {
     Wall,
     /// Processor time.
     Cpu,
+}
+
+impl From<StopCause> for OutcomeKind {
+    fn from(cause: StopCause) -> Self {
+        match cause {
+            StopCause::Cancelled => Self::Cancelled,
+            StopCause::Timeout(clock) => Self::Timeout { clock },
+        }
+    }
 }
 
 impl OutcomeKind {
@@ -228,6 +239,12 @@ impl Outcome {
             rolled_back: false,
             digest: None,
         }
+    }
+
+    /// Says that the run ended as `kind` after all; what it gave stays.
+    pub(crate) fn end_as(&mut self, kind: OutcomeKind) {
+        self.exit_code = kind.exit_code();
+        self.kind = kind;
     }
 
     /// Standard output as text, invalid UTF-8 replaced.

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use fumehood_guest_abi::Exec;
 use fumehood_host_fns::{
     AuditNumbers, AuditSink, Broker, BrokerConfig, Budget, Clock, Executor, HostMount, NoStreaming,
-    RandomSource, SharedMeter, SystemClock, ToolSet, Waiter,
+    OutputSink, RandomSource, SharedMeter, SystemClock, ToolSet, Waiter,
 };
 use fumehood_policies::{GuestPath, Limited, Policy};
 use tokio::sync::oneshot;
@@ -24,8 +24,9 @@ use crate::fault;
 use crate::host::{Host, Limiter};
 use crate::instance::{self, Job, resume_record};
 use crate::limits::Limits;
+use crate::listener::Relay;
 use crate::outcome::{Outcome, OutcomeKind, ScriptError, TimeoutClock};
-use crate::script::Script;
+use crate::script::{Output, Script};
 
 /// Directory that programs start in.
 pub const WORKING_DIRECTORY: &str = "/work";
@@ -184,11 +185,25 @@ impl Inner {
                 overdue.send(Outcome::empty(kind, &session));
             }),
         );
-        let run = std::panic::AssertUnwindSafe(|| match self.prepare(script, control) {
+        let relay = match &script.output {
+            Output::Listener(receive) => {
+                Some(Arc::new(Relay::new(Arc::clone(receive), Arc::clone(control))))
+            }
+            Output::Nobody | Output::Sink(_) => None,
+        };
+        let output: Arc<dyn OutputSink> = match (&relay, &script.output) {
+            (Some(relay), _) => Arc::clone(relay) as _,
+            (None, Output::Sink(sink)) => Arc::clone(sink),
+            (None, _) => Arc::new(NoStreaming),
+        };
+        let run = std::panic::AssertUnwindSafe(|| match self.prepare(script, output, control) {
             Ok(job) => {
-                let (outcome, spent) = instance::run(self.engine.inner(), job);
+                let (mut outcome, spent) = instance::run(self.engine.inner(), job);
+                if let Some(Err(cause)) = relay.as_ref().map(|relay| relay.finish()) {
+                    outcome.end_as(cause.into());
+                }
                 answer.send(outcome);
-                drop(spent);
+                self.engine.inner().give_back(spent);
             }
             Err(outcome) => answer.send(*outcome),
         });
@@ -198,7 +213,12 @@ impl Inner {
         }
     }
 
-    fn prepare(&self, mut script: Script, control: &Arc<Control>) -> Result<Job, Box<Outcome>> {
+    fn prepare(
+        &self,
+        mut script: Script,
+        output: Arc<dyn OutputSink>,
+        control: &Arc<Control>,
+    ) -> Result<Job, Box<Outcome>> {
         if script.source.len() > self.limits.source_bytes {
             return Err(
                 self.refused(format!("source text of at most {} bytes", self.limits.source_bytes))
@@ -209,7 +229,8 @@ impl Inner {
                 self.refused(format!("inputs of at most {} bytes", self.limits.input_bytes))
             );
         }
-        let broker = self.broker(&mut script, control)?;
+        let stdin = std::mem::take(&mut script.stdin);
+        let broker = self.broker(stdin, output, control)?;
         let mut seed = [0; 32];
         self.random.fill(&mut seed).map_err(|error| self.refused(error.to_string()))?;
         let argv = std::iter::once(script.filename.clone()).chain(script.args).collect();
@@ -239,16 +260,21 @@ impl Inner {
         Ok(Job { host, resume, exec, session: self.session.clone(), limits })
     }
 
-    /// The broker of one run; it takes input and output of the script.
-    fn broker(&self, script: &mut Script, control: &Arc<Control>) -> Result<Broker, Box<Outcome>> {
+    /// The broker of one run.
+    fn broker(
+        &self,
+        stdin: Arc<[u8]>,
+        output: Arc<dyn OutputSink>,
+        control: &Arc<Control>,
+    ) -> Result<Broker, Box<Outcome>> {
         let config = BrokerConfig {
             session: self.session.clone(),
             policy: Some(self.policy.clone()),
             mounts: self.open_mounts()?,
             files: self.files.clone(),
             limits: self.limits.broker.clone(),
-            stdin: std::mem::take(&mut script.stdin),
-            output: script.output.take().unwrap_or_else(|| Arc::new(NoStreaming)),
+            stdin,
+            output,
             audit: Arc::clone(&self.audit),
             audit_numbers: self.audit_numbers.clone(),
             clock: self.clock.clone().unwrap_or_else(|| Arc::new(SystemClock::new())),

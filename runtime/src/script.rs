@@ -5,6 +5,9 @@ use std::sync::Arc;
 use fumehood_guest_abi::Mode;
 use fumehood_host_fns::{OutputSink, Stream};
 
+use crate::inputs::{self, InputsError};
+use crate::listener::Receive;
+
 /// One program or cell and its inputs.
 #[derive(Clone)]
 pub struct Script {
@@ -15,7 +18,17 @@ pub struct Script {
     pub(crate) stdin: Arc<[u8]>,
     pub(crate) inputs_json: Option<Vec<u8>>,
     pub(crate) import_path: Vec<String>,
-    pub(crate) output: Option<Arc<dyn OutputSink>>,
+    pub(crate) output: Output,
+}
+
+/// Who gets output while the code runs.
+#[derive(Clone)]
+pub(crate) enum Output {
+    Nobody,
+    /// On a thread of its own.
+    Listener(Arc<Receive>),
+    /// On the guest's thread.
+    Sink(Arc<dyn OutputSink>),
 }
 
 impl std::fmt::Debug for Script {
@@ -40,7 +53,7 @@ impl Script {
             stdin: Arc::from([]),
             inputs_json: None,
             import_path: Vec::new(),
-            output: None,
+            output: Output::Nobody,
         }
     }
 
@@ -72,6 +85,18 @@ impl Script {
         self
     }
 
+    /// A JSON object as text, whose members become globals before the code
+    /// runs. The code gets them in this order and with every digit.
+    ///
+    /// # Errors
+    /// [`InputsError`] if the text is something else.
+    pub fn inputs_json(mut self, text: impl Into<Vec<u8>>) -> Result<Self, InputsError> {
+        let text = text.into();
+        inputs::check(&text)?;
+        self.inputs_json = Some(text);
+        Ok(self)
+    }
+
     /// A JSON object whose members become globals before the code runs.
     #[must_use]
     pub fn inputs(mut self, inputs: &serde_json::Map<String, serde_json::Value>) -> Self {
@@ -87,17 +112,24 @@ impl Script {
         self
     }
 
-    /// Receives output while the code runs, on the guest's thread: a slow
-    /// receiver slows the guest and is inside its wall-clock limit.
+    /// Receives output while the code runs, on a thread of its own and in order.
+    ///
+    /// A receiver that is slow is waited for inside the run's time limits: when
+    /// they are over before everything was received, the outcome is a timeout,
+    /// within a moment of the deadline, and what was not received is in
+    /// [`Outcome::stdout`](crate::Outcome::stdout) and `stderr` alone.
     #[must_use]
     pub fn on_output(mut self, receive: impl Fn(Stream, &[u8]) + Send + Sync + 'static) -> Self {
-        struct Callback<F>(F);
-        impl<F: Fn(Stream, &[u8]) + Send + Sync> OutputSink for Callback<F> {
-            fn write(&self, stream: Stream, bytes: &[u8]) {
-                (self.0)(stream, bytes);
-            }
-        }
-        self.output = Some(Arc::new(Callback(receive)));
+        self.output = Output::Listener(Arc::new(receive));
+        self
+    }
+
+    /// Receives output on the guest's thread, between the audit records of what
+    /// the guest does before and after it. The sink must not block: while it
+    /// does, the run does not stop at its deadline.
+    #[must_use]
+    pub fn output_sink(mut self, sink: Arc<dyn OutputSink>) -> Self {
+        self.output = Output::Sink(sink);
         self
     }
 }

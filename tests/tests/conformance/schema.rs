@@ -52,7 +52,18 @@ const CASES: &[Case] = &[
         )
     }),
     ("stack_exhausted", Some(134), || module("(func $f (export \"_start\") (call $f) (call $f))")),
-    ("sandbox_fault", Some(65), || module("(func (export \"_start\") unreachable)")),
+    ("script_error_of_a_broken_interpreter", Some(1), || {
+        module("(func (export \"_start\") unreachable)")
+    }),
+    ("sandbox_fault", Some(65), || {
+        struct Panics;
+        impl fumehood::RandomSource for Panics {
+            fn fill(&self, _: &mut [u8]) -> Result<(), fumehood_host_fns::RandomFailed> {
+                panic!("a host function failed")
+            }
+        }
+        run(sandbox().random(std::sync::Arc::new(Panics)), Script::new("1"))
+    }),
     ("budget_exceeded", Some(68), || {
         run(
             limited(|limits| limits.broker.host_calls = 50),

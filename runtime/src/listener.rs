@@ -1,0 +1,235 @@
+//! The embedder's output listener, on a thread of its own.
+//!
+//! Why: a listener that blocks must hold up neither the guest's deadline nor a
+//! cancel, and the guest's thread cannot be taken out of a call that blocks.
+//!
+//! Invariant: at most [`MAX_WAITING_BYTES`] wait for the listener; a guest that
+//! is faster waits for it, inside its time limits. A run is over when its
+//! output was delivered; if its time is over first, that is how it ended, and
+//! the outcome has everything that was not delivered.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fumehood_host_fns::{OutputSink, Stream};
+
+use crate::control::{Control, StopCause};
+
+/// Output that may wait for a slow listener, in bytes. A single longer piece
+/// waits alone.
+const MAX_WAITING_BYTES: usize = 1 << 20;
+/// How often a thread that waits for the listener looks whether it has to stop.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What a listener is called with.
+pub(crate) type Receive = dyn Fn(Stream, &[u8]) + Send + Sync;
+
+#[derive(Default)]
+struct Queue {
+    pieces: VecDeque<(Stream, Box<[u8]>)>,
+    bytes: usize,
+    /// The thread is there.
+    started: bool,
+    /// The listener is being called.
+    busy: bool,
+    /// Nothing more comes; what waits is delivered.
+    ended: bool,
+    /// Nothing more is delivered.
+    given_up: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `done`, or until the run has to stop.
+    fn wait_for<'q>(
+        &self,
+        mut queue: MutexGuard<'q, Queue>,
+        control: &Control,
+        done: impl Fn(&Queue) -> bool,
+    ) -> Result<MutexGuard<'q, Queue>, StopCause> {
+        while !done(&queue) {
+            if let Some(cause) = control.stop_cause() {
+                queue.given_up = true;
+                queue.pieces.clear();
+                self.changed.notify_all();
+                return Err(cause);
+            }
+            let waited = self.changed.wait_timeout(queue, LOOK);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(queue)
+    }
+}
+
+/// Between the broker and a listener; one for each run.
+pub(crate) struct Relay {
+    shared: Arc<Shared>,
+    control: Arc<Control>,
+    receive: Arc<Receive>,
+}
+
+impl Relay {
+    pub(crate) fn new(receive: Arc<Receive>, control: Arc<Control>) -> Self {
+        Self { shared: Arc::default(), control, receive }
+    }
+
+    /// Waits until everything was delivered. Called on the guest's thread when
+    /// the guest has ended.
+    ///
+    /// # Errors
+    /// Why the run had to stop first; nothing is delivered after that but what
+    /// the listener is busy with.
+    pub(crate) fn finish(&self) -> Result<(), StopCause> {
+        let mut queue = self.shared.lock();
+        queue.ended = true;
+        self.shared.changed.notify_all();
+        let delivered = |queue: &Queue| queue.pieces.is_empty() && !queue.busy;
+        self.shared.wait_for(queue, &self.control, delivered).map(drop)
+    }
+
+    fn start(&self) -> bool {
+        let (shared, receive) = (Arc::clone(&self.shared), Arc::clone(&self.receive));
+        std::thread::Builder::new()
+            .name("fumehood-output".to_owned())
+            .spawn(move || deliver(&shared, &*receive))
+            .is_ok()
+    }
+}
+
+impl OutputSink for Relay {
+    fn write(&self, stream: Stream, bytes: &[u8]) {
+        let queue = self.shared.lock();
+        let room = |queue: &Queue| {
+            queue.given_up
+                || queue.pieces.is_empty()
+                || queue.bytes.saturating_add(bytes.len()) <= MAX_WAITING_BYTES
+        };
+        // A run that has to stop stops at its next tick.
+        let Ok(mut queue) = self.shared.wait_for(queue, &self.control, room) else { return };
+        if queue.given_up {
+            return;
+        }
+        if !queue.started {
+            queue.started = self.start();
+            if !queue.started {
+                // No thread is to be had: the listener is called from this one.
+                drop(queue);
+                (self.receive)(stream, bytes);
+                return;
+            }
+        }
+        queue.bytes = queue.bytes.saturating_add(bytes.len());
+        queue.pieces.push_back((stream, Box::from(bytes)));
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.shared.lock().ended = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+/// Calls the listener with piece after piece. One that panics is not called
+/// again.
+fn deliver(shared: &Shared, receive: &Receive) {
+    let mut queue = shared.lock();
+    loop {
+        if let Some((stream, bytes)) = queue.pieces.pop_front() {
+            queue.bytes = queue.bytes.saturating_sub(bytes.len());
+            queue.busy = true;
+            drop(queue);
+            let called = catch_unwind(AssertUnwindSafe(|| receive(stream, &bytes)));
+            queue = shared.lock();
+            queue.busy = false;
+            if called.is_err() {
+                queue.given_up = true;
+                queue.pieces.clear();
+            }
+            shared.changed.notify_all();
+        } else if queue.ended || queue.given_up {
+            return;
+        } else {
+            queue = shared.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests measure time")]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::time::Instant;
+
+    fn armed(wall: Duration) -> Arc<Control> {
+        let control = Arc::new(Control::new());
+        control.arm(wall, Duration::from_secs(60));
+        control
+    }
+
+    #[test]
+    fn everything_is_delivered_in_order_before_the_end() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let into = Arc::clone(&seen);
+        let receive: Arc<Receive> = Arc::new(move |_, bytes: &[u8]| {
+            std::thread::sleep(Duration::from_micros(100));
+            into.lock().unwrap().extend_from_slice(bytes);
+        });
+        let relay = Relay::new(receive, armed(Duration::from_secs(60)));
+        for piece in 0..200_u8 {
+            relay.write(Stream::Stdout, &[piece]);
+        }
+        assert_eq!(relay.finish(), Ok(()));
+        assert_eq!(*seen.lock().unwrap(), (0..200).collect::<Vec<u8>>());
+    }
+
+    #[test]
+    fn a_listener_that_blocks_delays_neither_deadline_nor_cancel() {
+        for cancelled in [false, true] {
+            let (release, blocked) = channel::<()>();
+            let blocked = Mutex::new(blocked);
+            let receive: Arc<Receive> = Arc::new(move |_, _: &[u8]| {
+                let _ = blocked.lock().unwrap().recv();
+            });
+            let wall = if cancelled { 60_000 } else { 100 };
+            let control = armed(Duration::from_millis(wall));
+            let relay = Relay::new(receive, Arc::clone(&control));
+            let start = Instant::now();
+            if cancelled {
+                control.cancel();
+            }
+            // More than may wait, so that the guest would wait for the listener.
+            for _ in 0..40 {
+                relay.write(Stream::Stdout, &vec![b'x'; MAX_WAITING_BYTES / 10]);
+            }
+            let stopped = relay.finish().unwrap_err();
+            assert!(start.elapsed() < Duration::from_secs(10));
+            assert_eq!(stopped == StopCause::Cancelled, cancelled);
+            assert!(relay.shared.lock().pieces.is_empty());
+            drop(release);
+        }
+    }
+
+    #[test]
+    fn a_listener_that_panics_is_not_called_again() {
+        let receive: Arc<Receive> = Arc::new(|_, _: &[u8]| panic!("listener"));
+        let relay = Relay::new(receive, armed(Duration::from_secs(60)));
+        for _ in 0..3 {
+            relay.write(Stream::Stderr, b"x");
+        }
+        assert_eq!(relay.finish(), Ok(()));
+    }
+}
