@@ -1,7 +1,7 @@
 //! What the Python guest, the engine and the command promise, held against
 //! data: one binary, so that the engine is compiled once for all of it.
 //!
-//! `cargo test --release -p fumehood-tests --test conformance [FILTER]`. Every
+//! `cargo test --release --workspace --test conformance [FILTER]`. Every
 //! snippet, program and documented command is a case of its own. The binary
 //! also has helper modes (first argument `__confined` or `__record`), because
 //! some cases need a process that gives up its own privileges.
@@ -39,6 +39,8 @@ mod seccomp;
 mod snippets;
 #[path = "conformance/support.rs"]
 mod support;
+#[path = "conformance/threats.rs"]
+mod threats;
 
 use std::process::ExitCode;
 
@@ -60,5 +62,6 @@ fn main() -> ExitCode {
     trials.extend(privileges::trials());
     trials.extend(commands::trials());
     trials.extend(schema::trials());
+    trials.extend(threats::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }

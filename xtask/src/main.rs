@@ -1,9 +1,10 @@
-//! `cargo xtask guest | test | tidy`: the project's own chores.
+//! `cargo xtask guest | test | tidy | fuzz`: the project's own chores.
 //!
 //! Invariant: a chore that could not do its work says so and fails or names the
 //! one command that would make it work; none passes in silence.
 #![allow(clippy::disallowed_methods, reason = "chores run programs and read the source tree")]
 
+mod fuzz;
 mod guest;
 mod test;
 mod tidy;
@@ -16,7 +17,8 @@ Usage: cargo xtask <chore>
 
   guest [--setup] [--check]   build the Python guest into guest/dist
   test [--full]               run the tests; --full adds the slow suites
-  tidy                        check what no compiler checks";
+  tidy                        check what no compiler checks
+  fuzz [--seconds N] [TARGET] run the fuzzers of fuzz/, two at a time";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
     let done = match args.first().map(String::as_str) {
         Some("guest") => guest::run(rest).map(|()| true),
         Some("test") => test::run(rest),
+        Some("fuzz") => fuzz::run(rest),
         Some("tidy") if rest.is_empty() => tidy::run(),
         _ => {
             eprintln!("{USAGE}");

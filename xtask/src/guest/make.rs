@@ -67,7 +67,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     if built(root, &toolchain, &committed.toolchain.profile)? != committed.toolchain {
         println!(
             "This toolchain is another than the one {MODULE} was built with, so bytes cannot be \
-             compared. Run the conformance suite instead: `cargo test -p fumehood-tests`."
+             compared. Run the conformance suite instead: `cargo test --release --workspace --test conformance`."
         );
         return Ok(());
     }
