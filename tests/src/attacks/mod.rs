@@ -49,7 +49,6 @@ pub fn waiting() -> Vec<(&'static str, Capability)> {
         paths::WAITING,
         python::WAITING,
         resources::WAITING,
-        supply_chain::WAITING,
         // Bind the adapter for other systems; W-08b and W-10b hold here.
         &[
             ("W-08", Capability::WindowsFiles),

@@ -15,8 +15,17 @@ fn in_source_tree(look: impl Fn(&std::path::Path) -> Observed) -> Observed {
     }
 }
 
+/// Modules that reach the machine natively and have no place in the guest.
+const NATIVE_MODULES: &str = "['ctypes', '_ctypes', 'multiprocessing', '_posixsubprocess', 'pty', 'resource', 'fcntl', 'termios', 'mmap', 'ssl', '_ssl', 'sqlite3', 'dbm', 'socketserver', 'webbrowser', 'crypt', 'nis', 'spwd', 'syslog']";
+
 /// Every attack of this kind.
 pub(super) fn all() -> Vec<Attack> {
+    let mut all = artefacts();
+    all.extend(gates());
+    all
+}
+
+fn artefacts() -> Vec<Attack> {
     vec![
         Attack::host("C-01", "the guest that runs is the artefact that is committed", |_, _| {
             in_source_tree(|tree| {
@@ -109,6 +118,71 @@ pub(super) fn all() -> Vec<Attack> {
     ]
 }
 
-/// Cases of this section whose capability is not there.
-pub(super) const WAITING: &[(&str, Capability)] =
-    &[("C-02", Capability::SupplyChainGate), ("C-07", Capability::SupplyChainGate)];
+fn gates() -> Vec<Attack> {
+    vec![
+        Attack::host(
+            "C-02",
+            "no known fault of a dependency is passed over without a date and a reason",
+            |_, _| {
+                in_source_tree(|tree| {
+                    let text = machine::read(&tree.join("deny.toml")).unwrap_or_default();
+                    let steps = machine::read(&tree.join("xtask/src/test.rs")).unwrap_or_default();
+                    Observed::fact(format!(
+                        "undated: {:?}, both workspaces are checked: {}",
+                        undated(&text),
+                        [r#"name: "advisories""#, r#"name: "advisories of the guest""#].iter().all(|step| steps.contains(step))
+                    ))
+                })
+            },
+        )
+        .control(
+            Attempt::Host(std::sync::Arc::new(|_, _| {
+                let text = "[advisories]\nignore = [\"RUSTSEC-1\", { id = \"RUSTSEC-2\" }, { id = \"RUSTSEC-3\", reason = \"soon\" }]";
+                Observed::fact(format!("{:?}", undated(text)))
+            })),
+            Expected::Harmless("[\"RUSTSEC-1\", \"RUSTSEC-2\", \"RUSTSEC-3\"]"),
+        )
+        .expect(
+            Expected::Harmless("undated: [], both workspaces are checked: true"),
+            "an exception is a line of a file that this looks at, and the check is a step of the test run",
+        ),
+        Attack::cell(
+            "C-07",
+            "no module that reaches the machine natively is in the guest",
+            format!("import importlib\nfound = []\nfor name in {NATIVE_MODULES}:\n    try:\n        importlib.import_module(name)\n        found.append(name)\n    except ImportError:\n        pass\nprint(found)"),
+        )
+        .control_cell("import importlib\nprint(importlib.import_module('json').__name__)", "json")
+        .expect(Expected::Harmless("[]"), "they are left out when the library is frozen"),
+        Attack::cell(
+            "C-07b",
+            "the module for processes starts none",
+            "import subprocess, os\ntold = []\nfor start in (lambda: subprocess.run(['/bin/true']), lambda: subprocess.Popen('true', shell=True), lambda: os.system('true'), lambda: os.fork(), lambda: os.execv('/bin/true', ['true'])):\n    try:\n        start()\n        told.append('started')\n    except (OSError, RuntimeError, NotImplementedError, AttributeError):\n        pass\nprint(told)",
+        )
+        .control_cell("import subprocess\nprint(subprocess.PIPE)", "-1")
+        .expect(Expected::Harmless("[]"), "the guest has no process to start"),
+    ]
+}
+
+/// Exceptions for advisories whose reason does not begin with a date.
+fn undated(text: &str) -> Vec<String> {
+    let Ok(config) = text.parse::<toml::Table>() else { return vec!["not TOML".to_owned()] };
+    let ignored = config.get("advisories").and_then(|section| section.get("ignore"));
+    let Some(ignored) = ignored.and_then(toml::Value::as_array) else {
+        return vec!["no list".to_owned()];
+    };
+    let dated = |reason: &str| {
+        let date = reason.split(':').next().unwrap_or_default();
+        date.len() == 10
+            && date.split('-').count() == 3
+            && date.chars().all(|c| c.is_ascii_digit() || c == '-')
+            && reason.len() > 30
+    };
+    ignored
+        .iter()
+        .filter(|entry| !entry.get("reason").and_then(toml::Value::as_str).is_some_and(dated))
+        .map(|entry| {
+            let id = entry.get("id").and_then(toml::Value::as_str).or(entry.as_str());
+            id.unwrap_or("an entry without an id").to_owned()
+        })
+        .collect()
+}

@@ -50,8 +50,6 @@ pub enum Capability {
     WindowsFiles,
     /// Client libraries for other languages.
     Sdk,
-    /// Gates of continuous integration.
-    SupplyChainGate,
     /// The right to make files of another user.
     OtherUsers,
     /// The sources of this project, which an installed copy does not have.
@@ -75,7 +73,6 @@ impl Capability {
             Self::DeterministicMode => "deterministic mode",
             Self::WindowsFiles => "windows files",
             Self::Sdk => "client libraries",
-            Self::SupplyChainGate => "supply chain gate",
             Self::OtherUsers => "the right to make files of another user",
             Self::SourceTree => "source tree",
         }
