@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
 
-use fumehood::{Canceller, Stream};
+use fumehood::{Canceller, Outcome, Stream};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
@@ -108,6 +108,8 @@ struct Channel {
     stream: Stream,
     /// On a terminal.
     decoder: Option<Decoder>,
+    /// Bytes of the program that were passed on.
+    passed: usize,
     ends_in_newline: bool,
     failed: Option<Errno>,
 }
@@ -118,6 +120,7 @@ impl Live {
             Mutex::new(Channel {
                 stream,
                 decoder: is_terminal.then(|| Decoder::new(Invalid::Escape)),
+                passed: 0,
                 ends_in_newline: true,
                 failed: None,
             })
@@ -139,15 +142,17 @@ impl Live {
     /// stopped: nobody would see what it does.
     pub(crate) fn write(&self, stream: Stream, bytes: &[u8], stop: &Stop) {
         let mut channel = self.channel(stream).lock().unwrap_or_else(PoisonError::into_inner);
+        channel.passed = channel.passed.saturating_add(bytes.len());
         channel.write(bytes);
         if channel.failed.is_some() && stream == Stream::Stdout {
             stop.stop();
         }
     }
 
-    /// Prints what is left of cut characters and then the value of a cell, on
-    /// a line of its own. Returns why standard output could not be written.
-    pub(crate) fn finish(&self, value: Option<&str>) -> Option<Errno> {
+    /// Prints what was not passed on when the run was stopped, what is left of
+    /// cut characters, and then the value of a cell, on a line of its own.
+    /// Returns why standard output could not be written.
+    pub(crate) fn finish(&self, outcome: &Outcome, value: Option<&str>) -> Option<Errno> {
         for stream in [Stream::Stderr, Stream::Stdout] {
             // A channel that is still locked belongs to a run that was given
             // up in the middle of a write.
@@ -156,6 +161,11 @@ impl Live {
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
                 Err(TryLockError::WouldBlock) => continue,
             };
+            let written = match stream {
+                Stream::Stdout => &outcome.stdout,
+                Stream::Stderr => &outcome.stderr,
+            };
+            channel.write(written.get(channel.passed..).unwrap_or_default());
             if let Some(rest) = channel.decoder.as_mut().map(Decoder::finish) {
                 channel.put(rest.as_bytes());
             }

@@ -77,7 +77,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<i32, CliError> {
     let failed = match &show {
         Show::Live(live) => {
             let value = outcome.result.repr.as_deref().filter(|_| args.cell);
-            let failed = live.finish(value);
+            let failed = live.finish(&outcome, value);
             // A run that was stopped because its reader went ends quietly.
             if failed != Some(Errno::PIPE) || outcome.kind != OutcomeKind::Cancelled {
                 let interrupted = interrupted.load(Ordering::SeqCst);

@@ -15,11 +15,14 @@ use std::time::Duration;
 
 use fumehood_host_fns::{OutputSink, Stream};
 
+use crate::clock;
 use crate::control::{Control, StopCause};
 
 /// Output that may wait for a slow listener, in bytes. A single longer piece
 /// waits alone.
 const MAX_WAITING_BYTES: usize = 1 << 20;
+/// What a listener is given to catch up once the run has to stop.
+const LAST_CALL: Duration = Duration::from_millis(20);
 /// How often a thread that waits for the listener looks whether it has to stop.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -51,19 +54,21 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `done`, or until the run has to stop.
+    /// Waits until `done`, or for `grace` after the run has to stop.
     fn wait_for<'q>(
         &self,
         mut queue: MutexGuard<'q, Queue>,
         control: &Control,
+        grace: Duration,
         done: impl Fn(&Queue) -> bool,
-    ) -> Result<MutexGuard<'q, Queue>, StopCause> {
+    ) -> Result<MutexGuard<'q, Queue>, (StopCause, MutexGuard<'q, Queue>)> {
+        let mut stopped = None;
         while !done(&queue) {
             if let Some(cause) = control.stop_cause() {
-                queue.given_up = true;
-                queue.pieces.clear();
-                self.changed.notify_all();
-                return Err(cause);
+                let since = *stopped.get_or_insert_with(clock::now);
+                if clock::now().saturating_duration_since(since) >= grace {
+                    return Err((cause, queue));
+                }
             }
             let waited = self.changed.wait_timeout(queue, LOOK);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -95,7 +100,15 @@ impl Relay {
         queue.ended = true;
         self.shared.changed.notify_all();
         let delivered = |queue: &Queue| queue.pieces.is_empty() && !queue.busy;
-        self.shared.wait_for(queue, &self.control, delivered).map(drop)
+        match self.shared.wait_for(queue, &self.control, LAST_CALL, delivered) {
+            Ok(_) => Ok(()),
+            Err((cause, mut queue)) => {
+                queue.given_up = true;
+                queue.pieces.clear();
+                self.shared.changed.notify_all();
+                Err(cause)
+            }
+        }
     }
 
     fn start(&self) -> bool {
@@ -115,8 +128,9 @@ impl OutputSink for Relay {
                 || queue.pieces.is_empty()
                 || queue.bytes.saturating_add(bytes.len()) <= MAX_WAITING_BYTES
         };
-        // A run that has to stop stops at its next tick.
-        let Ok(mut queue) = self.shared.wait_for(queue, &self.control, room) else { return };
+        let waited = self.shared.wait_for(queue, &self.control, Duration::ZERO, room);
+        // A run that has to stop writes no more: it stops at its next tick.
+        let Ok(mut queue) = waited else { return };
         if queue.given_up {
             return;
         }
@@ -221,6 +235,20 @@ mod tests {
             assert!(relay.shared.lock().pieces.is_empty());
             drop(release);
         }
+    }
+
+    #[test]
+    fn what_was_written_before_the_deadline_is_delivered_after_it() {
+        let seen = Arc::new(Mutex::new(0));
+        let into = Arc::clone(&seen);
+        let receive: Arc<Receive> = Arc::new(move |_, bytes: &[u8]| {
+            *into.lock().unwrap() += bytes.len();
+        });
+        let relay = Relay::new(receive, armed(Duration::from_nanos(1)));
+        relay.write(Stream::Stdout, b"before");
+        let finished = relay.finish();
+        // A machine that is busy may not run the listener in time.
+        assert!(finished.is_err() || *seen.lock().unwrap() == 6);
     }
 
     #[test]
