@@ -165,7 +165,8 @@ impl Live {
                 Stream::Stdout => &outcome.stdout,
                 Stream::Stderr => &outcome.stderr,
             };
-            channel.write(written.get(channel.passed..).unwrap_or_default());
+            let rest = written.get(channel.passed..).unwrap_or_default();
+            channel.write(rest);
             if let Some(rest) = channel.decoder.as_mut().map(Decoder::finish) {
                 channel.put(rest.as_bytes());
             }
