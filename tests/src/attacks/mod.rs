@@ -3,6 +3,7 @@
 //! Invariant: each case of the catalogue is an attack here or waits for a
 //! named capability; `harness::check_suite` says which is neither.
 
+mod broker;
 mod engine;
 mod isolation;
 mod links;
@@ -31,6 +32,7 @@ pub fn all() -> Vec<Attack> {
     all.extend(python::all());
     all.extend(resources::all());
     all.extend(isolation::all());
+    all.extend(broker::all());
     all.extend(supply_chain::all());
     all
 }
@@ -57,7 +59,6 @@ pub fn waiting() -> Vec<(&'static str, Capability)> {
             ("S-10", Capability::DeterministicMode),
             ("S-11", Capability::DeterministicMode),
             ("H-19", Capability::AuditLog),
-            ("H-20", Capability::PolicyFiles),
             ("H-22", Capability::PolicyFiles),
             ("H-23", Capability::PolicyFiles),
         ],

@@ -437,7 +437,6 @@ pub(super) const WAITING: &[(&str, Capability)] = &[
     ("F-13", Capability::Projects),
     ("F-20", Capability::Projects),
     ("F-22", Capability::Projects),
-    ("F-25", Capability::PolicyFiles),
     ("F-26", Capability::Projects),
     ("F-28", Capability::Projects),
     ("F-29", Capability::NativeTier),
