@@ -16,7 +16,7 @@ fn in_source_tree(look: impl Fn(&std::path::Path) -> Observed) -> Observed {
 }
 
 /// Modules that reach the machine natively and have no place in the guest.
-const NATIVE_MODULES: &str = "['ctypes', '_ctypes', 'multiprocessing', '_posixsubprocess', 'pty', 'resource', 'fcntl', 'termios', 'mmap', 'ssl', '_ssl', 'sqlite3', 'dbm', 'socketserver', 'webbrowser', 'crypt', 'nis', 'spwd', 'syslog']";
+const NATIVE_MODULES: &str = "['ctypes', '_ctypes', 'multiprocessing', '_posixsubprocess', 'pty', 'resource', 'termios', 'mmap', 'ssl', '_ssl', 'sqlite3', 'dbm', 'socketserver', 'webbrowser', 'crypt', 'nis', 'spwd', 'syslog']";
 
 /// Every attack of this kind.
 pub(super) fn all() -> Vec<Attack> {
@@ -154,7 +154,7 @@ fn gates() -> Vec<Attack> {
         .control_cell("import importlib\nprint(importlib.import_module('json').__name__)", "json")
         .expect(Expected::Harmless("[]"), "they are left out when the library is frozen"),
         Attack::cell(
-            "C-07b",
+            "C-07c",
             "the module for processes starts none",
             "import subprocess, os\ntold = []\nfor start in (lambda: subprocess.run(['/bin/true']), lambda: subprocess.Popen('true', shell=True), lambda: os.system('true'), lambda: os.fork(), lambda: os.execv('/bin/true', ['true'])):\n    try:\n        start()\n        told.append('started')\n    except (OSError, RuntimeError, NotImplementedError, AttributeError):\n        pass\nprint(told)",
         )
