@@ -209,7 +209,7 @@ fn explain_names_rule_line_and_the_nearest_change() {
     let members: Vec<&String> = value.as_object().unwrap().keys().collect();
     assert_eq!(
         members,
-        ["bounds", "hint", "nearest_change", "reason", "request", "rule", "rules", "verdict"]
+        ["request", "verdict", "rule", "reason", "hint", "rules", "bounds", "nearest_change"]
     );
 }
 
