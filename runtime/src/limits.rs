@@ -154,6 +154,10 @@ mod tests {
             ("MAX_TABLE_ELEMENTS", crate::host::MAX_TABLE_ELEMENTS as u64),
             ("MAX_GUEST_BYTES", crate::engine::MAX_GUEST_BYTES as u64),
             ("RESULT_ROOM_BYTES", u64::from(crate::instance::RESULT_ROOM_BYTES)),
+            ("MAX_INPUT_DEPTH", crate::inputs::MAX_INPUT_DEPTH as u64),
+            ("MAX_WAITING_BYTES", crate::listener::MAX_WAITING_BYTES as u64),
+            ("LAST_CALL", milliseconds(crate::listener::LAST_CALL)),
+            ("LOOK", milliseconds(crate::listener::LOOK)),
         ]);
         assert_eq!(table("Constants of `fumehood`"), want);
     }

@@ -20,11 +20,11 @@ use crate::control::{Control, StopCause};
 
 /// Output that may wait for a slow listener, in bytes. A single longer piece
 /// waits alone.
-const MAX_WAITING_BYTES: usize = 1 << 20;
+pub(crate) const MAX_WAITING_BYTES: usize = 1 << 20;
 /// What a listener is given to catch up once the run has to stop.
-const LAST_CALL: Duration = Duration::from_millis(20);
+pub(crate) const LAST_CALL: Duration = Duration::from_millis(20);
 /// How often a thread that waits for the listener looks whether it has to stop.
-const LOOK: Duration = Duration::from_millis(5);
+pub(crate) const LOOK: Duration = Duration::from_millis(5);
 
 /// What a listener is called with.
 pub(crate) type Receive = dyn Fn(Stream, &[u8]) + Send + Sync;
