@@ -34,7 +34,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a Python program in the sandbox
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Measure this machine: start-up, memory, processor work
     Bench(BenchArgs),
     /// Read policies: check, explain, compare
