@@ -13,13 +13,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use crate::allow::{HostGrant, rules_of};
 use crate::budget::{BudgetLimits, BudgetSettings};
 use crate::host::shown;
 use crate::layer::Layer;
 use crate::policy::{Access, DEFAULT_ASK_TTL_MS, Policy};
 use crate::rules::Action;
 use crate::rules::fs::FsRules;
-use crate::rules::net::NetRules;
+use crate::rules::net::{NetRule, NetRules};
 use crate::rules::tools::{ToolRule, ToolRules};
 use crate::text::{FlagMode, MountDeclaration, PolicyFile};
 use crate::wildcard::Wildcard;
@@ -40,6 +41,8 @@ pub struct Flags {
     pub pass_environment: BTreeSet<String>,
     /// The only tools that may be called.
     pub tools: Option<Vec<Wildcard>>,
+    /// Hosts that requests may go to.
+    pub allow: Vec<HostGrant>,
     /// Numbers.
     pub budget: BudgetSettings,
 }
@@ -251,6 +254,19 @@ impl Draft {
                 );
             }
         }
+        for grant in &flags.allow {
+            let rules = rules_of(std::slice::from_ref(grant));
+            let listed = |rule: &NetRule| {
+                let net = file.net.iter().flatten();
+                net.filter(|own| own.action != Action::Deny).any(|own| own.covers_place(rule))
+            };
+            if !rules.iter().take(1).all(listed) {
+                self.refuse(
+                    format!("{by} does not let requests go to `{grant}`"),
+                    "add it to [[net]], or let the file say flags = \"extend\"",
+                );
+            }
+        }
         if let Some(tools) = &flags.tools {
             self.layers.push(flags_layer(Some(tools)));
         }
@@ -276,7 +292,7 @@ impl Draft {
         self.budget.replace(&flags.budget);
         if !with_file {
             self.layers.push(Layer {
-                net: Some(NetRules::default()),
+                net: Some(NetRules::new(&rules_of(&flags.allow))),
                 environment: Some(Arc::new(self.pass.clone())),
                 bash: Some(None),
                 ..flags_layer(flags.tools.as_deref())
@@ -285,6 +301,10 @@ impl Draft {
         }
         let Some(layer) = self.layers.first_mut() else { return };
         layer.environment = Some(Arc::new(self.pass.clone()));
+        if let (false, Some(net)) = (flags.allow.is_empty(), &layer.net) {
+            let more: Vec<_> = net.iter().cloned().chain(rules_of(&flags.allow)).collect();
+            layer.net = Some(NetRules::new(&more));
+        }
         if let (Some(tools), Some(rules)) = (&flags.tools, &layer.tools) {
             let more: Vec<ToolRule> = rules.iter().cloned().chain([flags_rule(tools)]).collect();
             layer.tools = Some(ToolRules::new(&more));

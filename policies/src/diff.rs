@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::address::AddressGrant;
 use crate::budget::BudgetLimits;
 use crate::combine::{access_name, in_unit};
 use crate::glob::PathGlob;
@@ -294,6 +295,9 @@ fn network(old: &PolicyFile, new: &PolicyFile, found: &mut Found) {
             before.action <= rule.action
                 && before.covers(&rule)
                 && at_most(rule.max_bytes, before.max_bytes)
+                && at_most(rule.max_requests, before.max_requests)
+                && at_most(rule.max_total_bytes, before.max_total_bytes)
+                && (rule.addresses == before.addresses || rule.addresses == AddressGrant::Public)
                 && rule.secrets.iter().all(|secret| before.secrets.contains(secret))
         };
         if !old.iter().any(|before| within(&before)) {
@@ -323,8 +327,9 @@ fn net_text(rule: &NetRule) -> String {
         values.map_or_else(|| "any".to_owned(), |values| values.join(", "))
     };
     let hosts: Vec<String> = rule.hosts.iter().map(ToString::to_string).collect();
+    let private = if rule.addresses == AddressGrant::Private { " private" } else { "" };
     format!(
-        "{} port {} method {} path {}",
+        "{}{private} port {} method {} path {}",
         hosts.join(", "),
         all(rule.ports.as_ref().map(|ports| ports.iter().map(ToString::to_string).collect())),
         all(rule.methods.as_ref().map(|methods| methods.iter().map(ToString::to_string).collect())),

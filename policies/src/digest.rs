@@ -143,6 +143,11 @@ fn write_layer(layer: &Layer, writer: &mut Writer) {
             writer.set("path", paths.unwrap_or_else(any).into_iter());
             writer.set("secret", rule.secrets.iter().map(ToString::to_string));
             writer.number("max_bytes", rule.max_bytes);
+            writer.field("https_only", if rule.https_only { "1" } else { "" });
+            let private = rule.addresses == crate::address::AddressGrant::Private;
+            writer.field("private", if private { "1" } else { "" });
+            writer.number("max_requests", rule.max_requests);
+            writer.number("max_total_bytes", rule.max_total_bytes);
         }
     }
     if let Some(names) = &layer.environment {

@@ -202,7 +202,7 @@ fn fs_needs(request: &FsRequest) -> Vec<String> {
 }
 
 /// A path as the pattern that matches it alone.
-fn escape_pattern(path: &[u8]) -> String {
+pub(crate) fn escape_pattern(path: &[u8]) -> String {
     let mut text = String::new();
     for chunk in path.utf8_chunks() {
         for character in chunk.valid().chars() {
@@ -277,6 +277,17 @@ impl fmt::Display for Explanation {
         ] {
             if let Some(limit) = limit {
                 writeln!(formatter, "  at most {limit} bytes of {what}")?;
+            }
+        }
+        for limit in &self.obligations.host_limits {
+            for (what, most) in [("requests", limit.requests), ("bytes", limit.bytes)] {
+                if let Some(most) = most {
+                    writeln!(
+                        formatter,
+                        "  at most {most} {what} for each host under rule `{}`",
+                        limit.rule
+                    )?;
+                }
             }
         }
         if !self.nearest_change.is_empty() {
@@ -385,7 +396,7 @@ impl PolicyFile {
                 .collect();
             lines.push(format!("budget: {}", numbers.join(", ")));
         }
-        let unsupported = self.unsupported_sections();
+        let unsupported = self.refused_sections();
         if !unsupported.is_empty() {
             lines.push(format!(
                 "this build cannot run it: [{}] has no executor here",

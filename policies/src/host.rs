@@ -13,6 +13,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use crate::address::AddressClass;
+
 /// Why text is not a host or a pattern over hosts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
@@ -44,6 +46,12 @@ pub enum HostError {
         /// The suffix.
         suffix: String,
     },
+    /// An address at which no host can be.
+    #[error("`{text}` is the address of no host")]
+    NoHost {
+        /// The text.
+        text: String,
+    },
 }
 
 impl HostError {
@@ -56,6 +64,7 @@ impl HostError {
             Self::Grammar { .. } => {
                 "write \"name\", \"*.name\" for one label more or \"**.name\" for any depth; no other stars".to_owned()
             }
+            Self::NoHost { .. } => "name the address at which the service listens".to_owned(),
             Self::PublicSuffix { .. } => "name the registered domain below it, such as \"*.example.com\"".to_owned(),
         }
     }
@@ -120,6 +129,13 @@ impl HostName {
             return Err(HostError::NotCanonical { text: shown(text), canonical: ascii.to_owned() });
         }
         Ok(Self::Name(labels.into()))
+    }
+
+    /// A name that is written with its labels reversed, as they are stored.
+    #[must_use]
+    pub fn from_reversed(text: &str) -> Option<Self> {
+        let labels: Vec<&str> = text.rsplit('.').collect();
+        Self::parse(&labels.join(".")).ok()
     }
 
     /// The address, if this is one.
@@ -212,6 +228,9 @@ impl HostPattern {
             return Err(HostError::Grammar { text: shown(text) });
         }
         let name = HostName::parse(rest)?;
+        if name.address().is_some_and(|address| AddressClass::of(address) == AddressClass::Never) {
+            return Err(HostError::NoHost { text: shown(text) });
+        }
         if depth != Depth::None {
             if name.address().is_some() {
                 return Err(HostError::Grammar { text: shown(text) });
@@ -222,6 +241,18 @@ impl HostPattern {
             }
         }
         Ok(Self { depth, name })
+    }
+
+    /// The pattern that matches one host.
+    #[must_use]
+    pub fn exact(name: HostName) -> Self {
+        Self { depth: Depth::None, name }
+    }
+
+    /// The address, if it is the pattern of one.
+    #[must_use]
+    pub fn address(&self) -> Option<IpAddr> {
+        self.name.address()
     }
 
     /// Whether a host matches.
@@ -292,6 +323,15 @@ mod tests {
 
     fn matches(pattern: &str, host: &str) -> bool {
         HostPattern::parse(pattern).unwrap().matches(&HostName::parse(host).unwrap())
+    }
+
+    #[test]
+    fn a_rule_for_an_address_that_no_host_has_is_refused() {
+        for text in ["0.0.0.0", "255.255.255.255", "[::]", "240.0.0.1"] {
+            let error = HostPattern::parse(text).unwrap_err();
+            assert!(matches!(error, HostError::NoHost { .. }), "{text}: {error}");
+        }
+        assert!(HostPattern::parse("127.0.0.1").is_ok(), "private ones are granted by name");
     }
 
     #[test]

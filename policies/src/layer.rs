@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::address::AddressClass;
 use crate::budget::BudgetLimits;
 use crate::environment::EnvRequest;
 use crate::network::NetRequest;
@@ -105,7 +106,8 @@ impl Policy {
         }
     }
 
-    /// Decides one network request. Pure. Nothing connects in this build.
+    /// Decides one network request. Pure. The addresses that its host leads to
+    /// are judged apart; see [`crate::DialAddress::admit`].
     #[must_use]
     pub fn decide_network(&self, request: &Canonical<NetRequest>) -> Ruling {
         let request = request.get();
@@ -115,8 +117,35 @@ impl Policy {
             .filter_map(|layer| layer.net.as_ref())
             .map(|rules| rules.decide(request));
         let (ruled, obligations) = combine(answers, Ruled::Unlisted);
+        let unlisted = matches!(ruled, Ruled::Unlisted | Ruled::Silent);
         let what = || format!("{} `{}`", request.method, crate::host::shown(&request.url()));
-        ruling(self.decision(ruled, "[[net]]", what), obligations)
+        let mut decision = self.decision(ruled, "[[net]]", what);
+        if unlisted {
+            decision.hint = Cow::Owned(self.network_hint(request));
+        }
+        ruling(decision, obligations)
+    }
+
+    /// What to ask an operator for.
+    fn network_hint(&self, request: &NetRequest) -> String {
+        let rules = || self.layers.iter().filter_map(|layer| layer.net.as_ref());
+        let near = rules().find_map(|rules| rules.near_miss(request));
+        let port = if request.https && request.port == 443 {
+            String::new()
+        } else {
+            format!(":{}", request.port)
+        };
+        let never = |address| AddressClass::of(address) == AddressClass::Never;
+        if request.host.address().is_some_and(never) {
+            return "no operator can allow it: it is the address of no host".to_owned();
+        }
+        match near {
+            Some(near) => format!("{near}; the operator could widen that rule"),
+            None => format!(
+                "the operator could allow it with `--allow {}{port}` or in [[net]]",
+                request.host
+            ),
+        }
     }
 
     /// Decides whether a variable of the host may be passed on. Pure.
@@ -147,6 +176,14 @@ impl Policy {
         let ruled = strictest(self.layers.iter().filter_map(|layer| layer.bash).map(rule))
             .unwrap_or(Ruled::Unlisted);
         self.decision(ruled, "[bash]", || "running a command".to_owned())
+    }
+
+    /// Whether some request to the network can get through, or be asked about.
+    #[must_use]
+    pub fn has_network(&self) -> bool {
+        let speak = |layer: &Layer| layer.net.as_ref().map(NetRules::lets_some_through);
+        let mut layers = self.layers.iter().filter_map(speak).peekable();
+        layers.peek().is_some() && layers.all(|some| some)
     }
 
     /// Every number of the session's budget.

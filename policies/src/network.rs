@@ -1,8 +1,7 @@
 //! Requests to the network.
 //!
 //! What: [`NetRequest`] is made from a method and a URL.
-//! Why: `check` and `explain` judge network rules before there is an egress,
-//! and the egress will take the same value.
+//! Why: decision, connection, bytes sent and log all read this one value.
 //!
 //! Invariant: one parse; a URL that two parsers could read differently
 //! (credentials, backslashes, control characters, escaped slashes or dots,
@@ -16,6 +15,33 @@ pub const MAX_URL_BYTES: usize = 8192;
 
 /// The methods a request can have.
 pub const METHODS: &[&str] = &["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"];
+
+/// A named set of methods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MethodPreset {
+    /// GET, HEAD, OPTIONS.
+    ReadOnly,
+    /// Also POST, PUT, PATCH.
+    ReadWrite,
+    /// Every method.
+    Full,
+}
+
+impl MethodPreset {
+    /// Every set with its name in policy text.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("read-only", Self::ReadOnly), ("read-write", Self::ReadWrite), ("full", Self::Full)];
+
+    /// The methods; `None` is every method.
+    #[must_use]
+    pub fn methods(self) -> Option<Vec<&'static str>> {
+        match self {
+            Self::ReadOnly => Some(vec!["GET", "HEAD", "OPTIONS"]),
+            Self::ReadWrite => Some(vec!["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH"]),
+            Self::Full => None,
+        }
+    }
+}
 
 /// Why a method and a URL are no request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -146,13 +172,78 @@ impl NetRequest {
         Ok(Canonical::new(Self { method, https, host, port, path, query }))
     }
 
+    /// The request to which a `Location` leads from here.
+    ///
+    /// # Errors
+    /// As [`NetRequest::parse`], for the URL that the two make.
+    pub fn redirected(
+        &self,
+        method: &str,
+        location: &str,
+    ) -> Result<Canonical<Self>, NetRequestError> {
+        let not_a_url = || NetRequestError::NotAUrl { url: shown(location) };
+        let odd = |character: char| {
+            character == '\\' || character.is_control() || character.is_whitespace()
+        };
+        if location.len() > MAX_URL_BYTES {
+            return Err(NetRequestError::TooLong);
+        }
+        if location.contains(odd) {
+            return Err(not_a_url());
+        }
+        let base = url::Url::parse(&self.url()).map_err(|_| not_a_url())?;
+        // What names a host is read as it is written, so that nothing is lost
+        // before it is judged.
+        if url::Url::parse(location).is_ok() {
+            return Self::parse(method, location);
+        }
+        if location.starts_with("//") {
+            return Self::parse(method, &format!("{}:{location}", base.scheme()));
+        }
+        let joined = base.join(location).map_err(|_| not_a_url())?;
+        Self::parse(method, joined.as_str())
+    }
+
+    /// Whether both have one scheme, host and port.
+    #[must_use]
+    pub fn same_origin(&self, other: &Self) -> bool {
+        self.https == other.https && self.host == other.host && self.port == other.port
+    }
+
+    /// Path and query, as they are sent.
+    #[must_use]
+    pub fn path_and_query(&self) -> String {
+        let query = self.query.as_deref().map(|query| format!("?{query}")).unwrap_or_default();
+        format!("{}{query}", self.path)
+    }
+
+    /// Host and port as they are sent; the usual port is left out.
+    #[must_use]
+    pub fn authority(&self) -> String {
+        let usual = if self.https { 443 } else { 80 };
+        if self.port == usual {
+            self.host.to_string()
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
     /// The request as a URL.
     #[must_use]
     pub fn url(&self) -> String {
-        let (scheme, usual) = if self.https { ("https", 443) } else { ("http", 80) };
-        let port = if self.port == usual { String::new() } else { format!(":{}", self.port) };
-        let query = self.query.as_deref().map(|query| format!("?{query}")).unwrap_or_default();
-        format!("{scheme}://{}{port}{}{query}", self.host, self.path)
+        format!(
+            "{}{}",
+            self.place(),
+            self.query.as_deref().map(|query| format!("?{query}")).unwrap_or_default()
+        )
+    }
+
+    /// The request as a URL without its query, which may hold what must not be
+    /// kept.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let scheme = if self.https { "https" } else { "http" };
+        format!("{scheme}://{}{}", self.authority(), self.path)
     }
 }
 
@@ -252,6 +343,37 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_location_is_read_as_strictly_as_a_url() {
+        let from = NetRequest::parse("GET", "https://a.test/v1/x?q=1").unwrap();
+        let to = |location: &str| {
+            from.get()
+                .redirected("GET", location)
+                .map_or_else(|error| error.code().to_owned(), |request| request.get().url())
+        };
+        for (location, want) in [
+            ("/y", "https://a.test/y"),
+            ("y?z=2", "https://a.test/v1/y?z=2"),
+            ("?z=2", "https://a.test/v1/x?z=2"),
+            ("//b.test/y", "https://b.test/y"),
+            ("http://b.test:8080/y#part", "http://b.test:8080/y"),
+            ("../../etc", "https://a.test/etc"),
+            ("https://b.test/v1/../admin", "net_ambiguous_path"),
+            ("/v1/%2e%2e%2fadmin", "net_ambiguous_path"),
+            ("https://a.test@b.test/", "net_credentials"),
+            ("//a.test@b.test/", "net_credentials"),
+            ("https://b.test\\@a.test", "net_not_a_url"),
+            ("/y\r\nSet-Cookie: x", "net_not_a_url"),
+            ("file:///etc/passwd", "net_scheme"),
+            ("javascript:alert(1)", "net_not_a_url"),
+            ("http://2130706433/", "net_host"),
+            ("http://[::ffff:127.0.0.1]/", "net_host"),
+            ("//127.1/", "net_host"),
+        ] {
+            assert_eq!(to(location), want, "{location}");
+        }
+    }
+
     proptest! {
         #[test]
         fn canonical_is_idempotent(url in "https?://[a-z.:@\\[\\]0-9]{1,12}[/a-z.%20-9;?#\\\\]{0,20}") {
@@ -263,7 +385,10 @@ mod tests {
         #[test]
         fn parsing_never_panics(url in "\\PC{0,60}") {
             let _ = NetRequest::parse("GET", &url);
-            let _ = NetRequest::parse("GET", &format!("https://{url}"));
+            let whole = NetRequest::parse("GET", &format!("https://{url}"));
+            if let Ok(request) = whole {
+                let _ = request.get().redirected("GET", &url);
+            }
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::layer::Layer;
 use crate::path::GuestPath;
 use crate::request::{Canonical, FsRequest};
 use crate::rules::fs::FsFacts;
+use crate::weaken;
 
 /// Rule id of the in-memory root.
 pub const MEMORY_RULE: &str = "memory";
@@ -223,7 +224,13 @@ impl Policy {
     fn decide_path(&self, path: &GuestPath, mutates: bool) -> Result<&MountRule, Decision> {
         match self.mount_of(path) {
             None => Err(self.no_mount(path)),
-            Some(rule) if mutates && rule.access == Access::ReadOnly => Err(read_only(rule)),
+            Some(rule)
+                if mutates
+                    && rule.access == Access::ReadOnly
+                    && !weaken::off(weaken::Defence::ReadOnlyMounts) =>
+            {
+                Err(read_only(rule))
+            }
             Some(rule) => Ok(rule),
         }
     }
@@ -284,7 +291,8 @@ impl PolicyBuilder {
         }
         for (position, first) in mounts.iter().enumerate() {
             for second in mounts.iter().skip(position.saturating_add(1)) {
-                if first.at.starts_with(&second.at) || second.at.starts_with(&first.at) {
+                let nested = first.at.starts_with(&second.at) || second.at.starts_with(&first.at);
+                if nested && !weaken::off(weaken::Defence::MountOverlap) {
                     return Err(PolicyError::Overlap {
                         first: Arc::clone(&first.id),
                         first_at: first.at.clone(),

@@ -16,6 +16,7 @@ pub struct Preset {
 pub const PRESETS: &[Preset] = &[
     Preset { name: "strict", text: include_str!("../presets/strict.toml") },
     Preset { name: "open-read", text: include_str!("../presets/open-read.toml") },
+    Preset { name: "workspace", text: include_str!("../presets/workspace.toml") },
 ];
 
 /// The preset of that name.

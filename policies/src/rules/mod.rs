@@ -9,6 +9,8 @@
 
 use std::sync::Arc;
 
+use crate::address::AddressGrant;
+
 pub(crate) mod constraint;
 pub(crate) mod fs;
 pub(crate) mod net;
@@ -49,6 +51,21 @@ pub struct Obligations {
     pub max_response_bytes: Option<u64>,
     /// Names of the secrets that may be put in.
     pub secrets: Vec<Arc<str>>,
+    /// A name may lead to public addresses only.
+    pub public_only: bool,
+    /// Budgets of the request's host, each a counter of its own.
+    pub host_limits: Vec<HostLimit>,
+}
+
+/// How much a rule lets through to each host in a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostLimit {
+    /// The rule.
+    pub rule: Arc<str>,
+    /// Most requests.
+    pub requests: Option<u64>,
+    /// Most bytes in both directions together.
+    pub bytes: Option<u64>,
 }
 
 /// How often a rule may be used in a session.
@@ -67,11 +84,23 @@ impl Obligations {
         *self == Self::default()
     }
 
+    /// Which answers a name may lead to.
+    #[must_use]
+    pub fn addresses(&self) -> AddressGrant {
+        if self.public_only { AddressGrant::Public } else { AddressGrant::Private }
+    }
+
     /// Takes the stricter of both in everything.
     pub(crate) fn tighten(&mut self, other: Self) {
         let least = |left: Option<u64>, right: Option<u64>| left.into_iter().chain(right).min();
         self.max_request_bytes = least(self.max_request_bytes, other.max_request_bytes);
         self.max_response_bytes = least(self.max_response_bytes, other.max_response_bytes);
+        self.public_only |= other.public_only;
+        for limit in other.host_limits {
+            if !self.host_limits.contains(&limit) {
+                self.host_limits.push(limit);
+            }
+        }
         for limit in other.max_calls {
             if !self.max_calls.contains(&limit) {
                 self.max_calls.push(limit);

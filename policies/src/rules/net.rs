@@ -2,15 +2,14 @@
 //!
 //! What: [`NetRule`] names hosts, ports, methods and paths, and what a request
 //! may carry.
-//! Why now: nothing connects yet, but a policy is written, checked and
-//! explained before it is needed.
 //!
-//! Invariant: what an allow rule leaves out is narrow (port 443, GET and
-//! HEAD); what a deny rule leaves out is everything.
+//! Invariant: what an allow rule leaves out is narrow (https on port 443, GET
+//! and HEAD, public addresses); what a deny rule leaves out is everything.
 
 use std::sync::Arc;
 
-use super::{Action, Obligations, Rule, Ruled};
+use super::{Action, HostLimit, Obligations, Rule, Ruled};
+use crate::address::AddressGrant;
 use crate::glob::PathGlob;
 use crate::host::HostPattern;
 use crate::network::NetRequest;
@@ -26,6 +25,8 @@ pub struct NetRule {
     pub hosts: Vec<HostPattern>,
     /// To which ports; `None` is every port.
     pub ports: Option<Vec<u16>>,
+    /// Whether it matches https alone.
+    pub https_only: bool,
     /// With which methods; `None` is every method. `GET` includes `HEAD`.
     pub methods: Option<Vec<&'static str>>,
     /// To which paths; `None` is every path.
@@ -34,6 +35,12 @@ pub struct NetRule {
     pub secrets: Vec<Arc<str>>,
     /// Most bytes of the request body and of the response body, each.
     pub max_bytes: Option<u64>,
+    /// Which answers a name may lead to.
+    pub addresses: AddressGrant,
+    /// Most requests to each host in a session.
+    pub max_requests: Option<u64>,
+    /// Most bytes to and from each host in a session, together.
+    pub max_total_bytes: Option<u64>,
     /// Line in the policy text.
     pub line: usize,
 }
@@ -46,13 +53,21 @@ impl Rule for NetRule {
 
 impl NetRule {
     pub(crate) fn matches(&self, request: &NetRequest) -> bool {
+        self.matches_place(request)
+            && self.admits_method(request.method)
+            && self.admits_path(&request.path)
+    }
+
+    /// Whether scheme, host and port match.
+    pub(crate) fn matches_place(&self, request: &NetRequest) -> bool {
         self.hosts.iter().any(|host| host.matches(&request.host))
             && self.ports.as_ref().is_none_or(|ports| ports.contains(&request.port))
-            && self.admits_method(request.method)
-            && self
-                .paths
-                .as_ref()
-                .is_none_or(|paths| paths.iter().any(|path| path.matches_url(&request.path)))
+            && (request.https || !self.https_only)
+    }
+
+    pub(crate) fn admits_path(&self, path: &str) -> bool {
+        let paths = self.paths.as_ref();
+        paths.is_none_or(|paths| paths.iter().any(|pattern| pattern.matches_url(path)))
     }
 
     pub(crate) fn admits_method(&self, method: &str) -> bool {
@@ -63,11 +78,19 @@ impl NetRule {
     }
 
     pub(crate) fn obligations(&self) -> Obligations {
+        let bounded = self.max_requests.is_some() || self.max_total_bytes.is_some();
+        let limit = || HostLimit {
+            rule: Arc::clone(&self.id),
+            requests: self.max_requests,
+            bytes: self.max_total_bytes,
+        };
         Obligations {
             max_calls: Vec::new(),
             max_request_bytes: self.max_bytes,
             max_response_bytes: self.max_bytes,
             secrets: self.secrets.clone(),
+            public_only: self.addresses == AddressGrant::Public,
+            host_limits: bounded.then(limit).into_iter().collect(),
         }
     }
 
@@ -87,6 +110,20 @@ impl NetRule {
             && paths.is_none_or(|(left, right)| {
                 left.iter().any(|a| right.iter().any(|b| a.overlaps(b)))
             })
+    }
+
+    /// Whether every scheme, host and port that `other` matches is matched
+    /// here, and every answer that it admits. `true` is certain.
+    pub(crate) fn covers_place(&self, other: &Self) -> bool {
+        let ports = match (&self.ports, &other.ports) {
+            (None, _) => true,
+            (Some(mine), Some(ports)) => ports.iter().all(|port| mine.contains(port)),
+            (Some(_), None) => false,
+        };
+        ports
+            && (other.https_only || !self.https_only)
+            && (self.addresses == other.addresses || other.addresses == AddressGrant::Public)
+            && other.hosts.iter().all(|host| self.hosts.iter().any(|pattern| pattern.covers(host)))
     }
 
     /// Whether every request that `other` matches is matched here. `true` is
@@ -110,12 +147,15 @@ impl NetRule {
         ports
             && paths
             && methods
+            && (other.https_only || !self.https_only)
             && other.hosts.iter().all(|host| self.hosts.iter().any(|pattern| pattern.covers(host)))
     }
 
-    /// Whether the two hold one request to different things.
+    /// Whether the two hold one request to different things. Budgets of hosts
+    /// are counted for each rule, and a request must fit all of them.
     pub(crate) fn disagrees(&self, other: &Self) -> bool {
-        self.obligations() != other.obligations()
+        let own = |rule: &Self| Obligations { host_limits: Vec::new(), ..rule.obligations() };
+        own(self) != own(other)
     }
 }
 
@@ -136,6 +176,26 @@ impl NetRules {
         self.rules.iter()
     }
 
+    /// Whether some rule is no denial.
+    pub(crate) fn lets_some_through(&self) -> bool {
+        self.rules.iter().any(|rule| rule.action != Action::Deny)
+    }
+
+    /// What keeps a request out that no rule matches, as a clause; `None` if
+    /// no rule names its host and port.
+    pub(crate) fn near_miss(&self, request: &NetRequest) -> Option<String> {
+        let allows = |rule: &&NetRule| rule.action != Action::Deny;
+        let mut places =
+            self.rules.iter().filter(allows).filter(|rule| rule.matches_place(request)).peekable();
+        if let Some(rule) = places.peek() {
+            let what = if rule.admits_method(request.method) { "path" } else { "method" };
+            return Some(format!("rule `{}` allows this host but not this {what}", rule.id));
+        }
+        let named = |rule: &&NetRule| rule.hosts.iter().any(|host| host.matches(&request.host));
+        let rule = self.rules.iter().filter(allows).find(named)?;
+        Some(format!("rule `{}` allows this host but not this scheme and port", rule.id))
+    }
+
     /// What the rules say, and to what they hold the request.
     pub(crate) fn decide(&self, request: &NetRequest) -> (Ruled, Obligations) {
         let matching = || self.rules.iter().filter(|rule| rule.matches(request));
@@ -147,6 +207,8 @@ impl NetRules {
             // Matching rules agree, or the policy would not have loaded.
             obligations.secrets = rule.secrets.clone();
             matching().for_each(|rule| obligations.tighten(rule.obligations()));
+            // A grant and not a bound: one rule of a side is enough for it.
+            obligations.public_only = matching().all(|rule| rule.addresses == AddressGrant::Public);
         }
         (Ruled::Rule(rule.action, Arc::clone(&rule.id)), obligations)
     }

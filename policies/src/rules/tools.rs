@@ -59,7 +59,7 @@ impl ToolRule {
                 .collect(),
             max_request_bytes: self.max_request_bytes,
             max_response_bytes: self.max_response_bytes,
-            secrets: Vec::new(),
+            ..Obligations::default()
         }
     }
 

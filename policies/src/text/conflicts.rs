@@ -238,7 +238,7 @@ fn net_rules(file: &PolicyFile, conflicts: &Conflicts<'_>) {
                 (Action::Deny, _) => (first, second),
                 (_, Action::Deny) => (second, first),
                 _ if first.disagrees(second) && first.overlaps(second) => {
-                    let what = "secrets or max_bytes";
+                    let what = "secrets, max_bytes or private";
                     conflicts.disagree(
                         "net",
                         (&first.id, first.line),

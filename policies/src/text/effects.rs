@@ -7,9 +7,10 @@ use std::sync::Arc;
 use super::section::{At, Section, quoted};
 use super::sections::{action, each, identifier, required_texts};
 use super::{BashSection, Example, NativeSection, SecretBinding};
+use crate::address::AddressGrant;
 use crate::glob::PathGlob;
 use crate::host::{HostPattern, shown};
-use crate::network::METHODS;
+use crate::network::{METHODS, MethodPreset};
 use crate::policy::Verdict;
 use crate::question::Question;
 use crate::rules::Action;
@@ -33,8 +34,20 @@ pub(crate) const NATIVE_GUARANTEES: &[&str] = &[
 ];
 
 pub(super) fn network(root: &Section<'_>) -> Option<Vec<NetRule>> {
-    const KEYS: &[&str] =
-        &["id", "action", "hosts", "ports", "methods", "paths", "secrets", "max_bytes"];
+    const KEYS: &[&str] = &[
+        "id",
+        "action",
+        "hosts",
+        "ports",
+        "access",
+        "methods",
+        "paths",
+        "secrets",
+        "max_bytes",
+        "private",
+        "max_requests",
+        "max_total_bytes",
+    ];
     root.has("net").then(|| root.tables("net", KEYS).iter().filter_map(net_rule).collect())
 }
 
@@ -55,19 +68,9 @@ fn net_rule(section: &Section<'_>) -> Option<NetRule> {
     let action = action(section)?;
     let hosts = hosts(section);
     let narrow = action != Action::Deny;
+    let ports_are_usual = !section.has("ports");
     let ports = if section.has("ports") { Some(ports(section)) } else { narrow.then(|| vec![443]) };
-    let methods = if section.has("methods") {
-        let texts = section.texts("methods").unwrap_or_default();
-        if let [only] = texts.as_slice()
-            && only.value == "*"
-        {
-            None
-        } else {
-            Some(each(section, "methods", &texts, |text| method(&text.value)))
-        }
-    } else {
-        narrow.then(|| vec!["GET"])
-    };
+    let methods = methods(section, narrow);
     let paths = section.texts("paths").map(|texts| {
         let parse = |text: &At<String>| {
             PathGlob::parse_url(&text.value).map_err(|error| {
@@ -77,12 +80,16 @@ fn net_rule(section: &Section<'_>) -> Option<NetRule> {
         each(section, "paths", &texts, parse)
     });
     let secrets = section.texts("secrets").unwrap_or_default();
-    let max_bytes = section.integer("max_bytes").map(|number| number.value);
-    if action == Action::Deny && (max_bytes.is_some() || !secrets.is_empty()) {
+    let bound = |key| section.integer(key).map(|number| number.value);
+    let (max_bytes, max_requests, max_total_bytes) =
+        (bound("max_bytes"), bound("max_requests"), bound("max_total_bytes"));
+    let private = section.flag("private").unwrap_or(false);
+    let bounded = max_bytes.or(max_requests).or(max_total_bytes).is_some();
+    if action == Action::Deny && (bounded || private || !secrets.is_empty()) {
         section.problem(
             &section.span,
             "action",
-            "a rule that denies has `secrets` or `max_bytes`",
+            "a rule that denies has `secrets`, `private` or a bound",
             "remove them or the denial",
         );
     }
@@ -93,13 +100,37 @@ fn net_rule(section: &Section<'_>) -> Option<NetRule> {
         id: id?,
         action,
         hosts: hosts?,
+        https_only: narrow && ports_are_usual,
         ports,
         methods,
         paths,
         secrets,
         max_bytes,
+        addresses: if private { AddressGrant::Private } else { AddressGrant::Public },
+        max_requests,
+        max_total_bytes,
         line: section.line(),
     })
+}
+
+/// What `access` or `methods` say; GET if neither is there.
+fn methods(section: &Section<'_>, narrow: bool) -> Option<Vec<&'static str>> {
+    if section.has("access") {
+        let access = section.choice("access", &MethodPreset::ALL);
+        if section.has("methods") {
+            let message = "a rule has both `access` and `methods`";
+            section.problem(&section.span, "methods", message, "keep one of them");
+        }
+        return access.map_or(Some(Vec::new()), MethodPreset::methods);
+    }
+    if !section.has("methods") {
+        return narrow.then(|| vec!["GET"]);
+    }
+    let texts = section.texts("methods").unwrap_or_default();
+    match texts.as_slice() {
+        [only] if only.value == "*" => None,
+        _ => Some(each(section, "methods", &texts, |text| method(&text.value))),
+    }
 }
 
 fn method(written: &str) -> Result<&'static str, (String, String)> {

@@ -248,6 +248,23 @@ impl PolicyFile {
         self.native.as_ref()
     }
 
+    /// Whether it says what is done with commands.
+    #[must_use]
+    pub fn has_bash(&self) -> bool {
+        self.bash.is_some()
+    }
+
+    /// Sections whose rules are about single requests, which a process of a
+    /// native tier does not make: running one of its own with them is to be
+    /// refused.
+    #[must_use]
+    pub fn brokered_sections(&self) -> Vec<&'static str> {
+        let rules = self.fs.as_ref().is_some_and(|fs| !fs.rules.is_empty());
+        let sections =
+            [("fs.rules", rules), ("net", self.net.is_some()), ("tools", self.tools.is_some())];
+        sections.into_iter().filter_map(|(name, present)| present.then_some(name)).collect()
+    }
+
     /// The section `[secrets]`.
     #[must_use]
     pub fn secrets(&self) -> &[SecretBinding] {
@@ -260,12 +277,20 @@ impl PolicyFile {
         &self.examples
     }
 
-    /// The sections that this build can check and explain but not carry out;
-    /// running with one of them is to be refused.
+    /// The sections that the command can check and explain but not carry out.
+    /// `[native]` alone is about commands that `[bash]` allows none of.
+    #[must_use]
+    pub fn refused_sections(&self) -> Vec<&'static str> {
+        let mut sections = self.unsupported_sections();
+        sections.retain(|name| *name != "bash" && !(*name == "native" && self.bash.is_some()));
+        sections
+    }
+
+    /// The sections that need more than the guest; running with one of them is
+    /// to be refused where it is missing.
     #[must_use]
     pub fn unsupported_sections(&self) -> Vec<&'static str> {
         let sections = [
-            ("net", self.net.is_some()),
             ("secrets", self.secrets.is_some()),
             ("bash", self.bash.is_some()),
             ("native", self.native.is_some()),

@@ -164,6 +164,16 @@ impl<'s> Section<'s> {
         None
     }
 
+    /// `true` or `false`.
+    pub(crate) fn flag(&self, key: &str) -> Option<bool> {
+        let value = self.get(key)?;
+        if let DeValue::Boolean(flag) = value.get_ref() {
+            return Some(*flag);
+        }
+        self.wrong_type(value, key, "true or false, without quotes");
+        None
+    }
+
     /// A whole number that is not negative.
     pub(crate) fn integer(&self, key: &str) -> Option<At<u64>> {
         let value = self.get(key)?;

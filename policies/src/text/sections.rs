@@ -24,8 +24,19 @@ use crate::tool::{MAX_TOOL_NAME_BYTES, is_tool_name};
 use crate::wildcard::Wildcard;
 
 /// Ids that name decisions no rule of a policy makes.
-const RESERVED_IDS: &[&str] =
-    &["memory", "default-deny", "budget", "audit", "registered", "env", "bash", "stream"];
+const RESERVED_IDS: &[&str] = &[
+    "memory",
+    "default-deny",
+    "budget",
+    "audit",
+    "registered",
+    "env",
+    "bash",
+    "stream",
+    "address",
+    "redirect",
+    "header",
+];
 const ACTIONS: &[(&str, Action)] =
     &[("allow", Action::Allow), ("deny", Action::Deny), ("ask", Action::Ask)];
 const MODES: &[(&str, FlagMode)] = &[("narrow", FlagMode::Narrow), ("extend", FlagMode::Extend)];

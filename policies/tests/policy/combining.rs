@@ -104,7 +104,7 @@ fn a_ceiling_only_takes_away() {
     assert_eq!(combined.mounts[0].access, Access::ReadOnly);
     assert_eq!(combined.policy.budget().wall_ms, 5_000);
     assert_eq!(combined.limited.len(), 2, "{:?}", combined.limited);
-    assert_eq!(combined.unsupported, ["bash", "net"]);
+    assert_eq!(combined.unsupported, ["bash"]);
     for (question, want) in [
         ("fs.read /work/data/x", Verdict::Allow),
         ("fs.read /work/data/x.key", Verdict::Deny),

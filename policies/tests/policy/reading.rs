@@ -164,7 +164,7 @@ fn a_whole_policy_is_read() {
     let text = include_str!("../../../docs/policy.md");
     let whole = text.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let file = PolicyFile::parse(whole, "whole.toml").unwrap_or_else(|errors| panic!("{errors}"));
-    assert_eq!(file.unsupported_sections(), ["net", "secrets", "bash", "native"]);
+    assert_eq!(file.unsupported_sections(), ["secrets", "bash", "native"]);
     assert!(file.examples().len() >= 5);
     assert!(file.summary().to_string().contains("good, sha256"));
 }
