@@ -20,19 +20,43 @@
 #![no_std]
 extern crate alloc;
 
+mod bash;
+mod fetch;
 mod tools;
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+pub use bash::{BashCall, BashErrorKind, BashReply, BashResult};
+pub use fetch::{
+    FetchBody, FetchErrorKind, FetchHandle, FetchHead, FetchHop, FetchRead, FetchRedirect,
+    FetchReply, FetchStart, FetchWrite, frame, op as fetch_op, unframe,
+};
 pub use tools::{
     ToolCall, ToolEnded, ToolErrorKind, ToolName, ToolReply, ToolSearch, ToolStarted, ToolSummary,
     ToolWait,
 };
 
 /// Version of every record below. The host refuses a guest that states another.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
+
+/// Directory that programs start in.
+pub const WORKING_DIRECTORY: &str = "/work";
+
+/// The environment that is the same in every sandbox. The snapshot has it
+/// already.
+pub const FIXED_ENVIRONMENT: &[(&str, &str)] = &[
+    ("HOME", "/home/agent"),
+    ("HOSTNAME", "fumehood"),
+    ("LANG", "C.UTF-8"),
+    ("LC_ALL", "C.UTF-8"),
+    ("LOGNAME", "agent"),
+    ("PWD", WORKING_DIRECTORY),
+    ("TMPDIR", "/tmp"),
+    ("TZ", "UTC"),
+    ("USER", "agent"),
+];
 
 /// Name of the import module of [`crate`]'s one function.
 pub const IMPORT_MODULE: &str = "fumehood";
@@ -63,6 +87,11 @@ pub mod op {
     /// Describes a tool: its name as a string record to JSON text with `name`,
     /// `description` and `parameters`; empty if there is none.
     pub const TOOL_DESCRIBE: u32 = 9;
+    /// Runs a command in the native tier and waits: [`super::BashCall`] to
+    /// [`super::BashReply`].
+    pub const BASH_RUN: u32 = 32;
+    /// Names the native tier as a string record; empty if there is none.
+    pub const BASH_TIER: u32 = 33;
 }
 
 /// Why a brokered call failed, as the negative result of `fumehood.call`.
@@ -90,7 +119,7 @@ pub struct Resume {
     pub abi: u32,
     /// `sys.argv`, the program name first.
     pub argv: Vec<String>,
-    /// The whole of `os.environ`.
+    /// The whole of `os.environ`, [`FIXED_ENVIRONMENT`] first.
     pub env: Vec<(String, String)>,
     /// Working directory, an absolute guest path.
     pub cwd: String,
@@ -99,6 +128,8 @@ pub struct Resume {
     /// Seeds the `random` module. `secrets`, `uuid4` and `os.urandom` always
     /// draw from the host instead.
     pub seed: [u8; 32],
+    /// Whether [`op::TOOL_LIST`] has anything to give.
+    pub tools: bool,
 }
 
 /// How a source text is run.

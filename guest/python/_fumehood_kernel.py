@@ -26,8 +26,13 @@ import traceback
 import uuid
 import weakref
 
+import _fumehood
+import _fumehood_http
 import _fumehood_missing
+import _fumehood_tools
+from _fumehood_bash import bash
 from _fumehood_display import display
+from _fumehood_fetch import fetch
 
 # Agent programs import these most; they are in the snapshot already.
 _WARM = """
@@ -46,23 +51,11 @@ _MAIN = sys.modules["__main__"].__dict__
 _loop = None
 
 
-def resume(argv, environment, directory, import_path, seed):
-    """Tell a new instance who it is."""
-    sys.argv[:] = argv
-    # The C library's own copy is left alone: nothing here reads it.
-    os.environ._data.clear()
-    os.environ._data.update(
-        (os.fsencode(name), os.fsencode(value)) for name, value in environment
-    )
-    sys.path[:] = [*import_path, *_SYSTEM_PATH]
-    sys.path_importer_cache.clear()
-    linecache.clearcache()
-    tempfile.tempdir = None
-    tempfile._name_sequence = None
-    uuid._node = None
-    uuid._last_timestamp = None
-    _generators.reseed(seed)
-    os.chdir(directory)
+def offer_tools():
+    """Make the two functions that find tools builtin names."""
+    builtins.search_tools = _fumehood_tools.search_tools
+    builtins.describe_tool = _fumehood_tools.describe_tool
+    builtins.ToolError = _fumehood.ToolError
 
 
 def reseed(seed):
@@ -281,6 +274,10 @@ def settle():
     linecache.clearcache()
     linecache._interactive_cache.clear()
     sys.path_importer_cache.clear()
+    tempfile.tempdir = None
+    tempfile._name_sequence = None
+    uuid._node = None
+    uuid._last_timestamp = None
     gc.collect()
     # A collection need not look at what every instance starts with.
     gc.freeze()
@@ -290,12 +287,14 @@ def _install():
     for name in _WARM.split():
         importlib.import_module(name)
     _fumehood_patches.install_late()
+    _fumehood_http.install()
     _fumehood_missing.install()
+    builtins.bash = bash
     builtins.display = display
+    builtins.fetch = fetch
     sys.stdout.reconfigure(line_buffering=True)
 
 
-_SYSTEM_PATH = []
 _generators = _Generators()
 _install()
 _MAIN_AT_START = frozenset(_MAIN)

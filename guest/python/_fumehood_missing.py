@@ -8,14 +8,32 @@ polars numba cython psycopg2 pydantic_core cryptography grpc h5py shapely
 skimage seaborn xgboost lightgbm statsmodels sympy.core.ntheory_ext
 """.split()
 _PROCESSES = "multiprocessing pty".split()
+_SOCKETS = "ftplib imaplib poplib smtplib socketserver wsgiref xmlrpc".split()
 _LIBRARIES = {
     "ctypes": "calls native libraries",
     "sqlite3": "needs the SQLite library",
     "ssl": "opens encrypted sockets",
 }
+_SYSTEM = {
+    "mmap": "maps files into memory; read the file, or use a memoryview of its bytes",
+    "resource": "measures processes; the usage is in the result of the run",
+    "_tracemalloc": "needs hooks in the allocator; the peak of the memory is in the result",
+    "curses": "needs a terminal",
+    "readline": "needs a terminal",
+    "termios": "needs a terminal",
+    "tty": "needs a terminal",
+    "syslog": "sends to the log of a host; use logging",
+}
+# What Python 3.12 and 3.13 took out of the library.
+_REMOVED = """
+aifc asynchat asyncore audioop cgi cgitb chunk crypt distutils imghdr imp
+lib2to3 mailcap msilib nis nntplib ossaudiodev pipes smtpd sndhdr spwd sunau
+telnetlib uu xdrlib
+""".split()
 _OTHERS = """
-dbm ftplib imaplib mailbox poplib smtplib socketserver tkinter turtle venv
-webbrowser wsgiref xmlrpc ensurepip idlelib
+dbm mailbox tkinter turtle venv webbrowser ensurepip idlelib turtledemo
+compileall zipapp modulefinder nturl2path antigravity pydoc_data msvcrt nt
+winreg winsound
 """.split()
 
 
@@ -28,6 +46,12 @@ def reason(name):
         return "it starts processes, which needs a native tier"
     if root in _LIBRARIES:
         return f"it {_LIBRARIES[root]}, which needs a native tier"
+    if root in _SOCKETS:
+        return "it opens sockets, and only http and https lead out of here, by urllib.request"
+    if root in _SYSTEM:
+        return f"it {_SYSTEM[root]}"
+    if root in _REMOVED:
+        return "it is no longer part of Python's library"
     if root in _OTHERS:
         return "it cannot work inside this sandbox"
     return None

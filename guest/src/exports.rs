@@ -4,7 +4,7 @@
 //! [`hand_out`] with exactly the length that comes with it, so that
 //! [`fh_free`] can take it back.
 
-use crate::{guest, host};
+use crate::{guest, heap, host};
 use fumehood_guest_abi::{Exec, Resume, decode, encode};
 use std::alloc::{Layout, alloc, dealloc};
 
@@ -20,6 +20,7 @@ const FAILED: i32 = 2;
 pub(crate) extern "C" fn fh_init() {
     host::start();
     guest::initialise();
+    heap::close_holes();
 }
 
 /// Gives the host `length` bytes, or null when there are none left.

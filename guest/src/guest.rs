@@ -4,9 +4,10 @@
 //! Invariant: the interpreter exists from [`initialise`] on and is never
 //! rebuilt; every call finds it idle (no cell is running).
 
-use crate::{cell, errors, native};
-use fumehood_guest_abi::{Exec, ExecResult, Mode, Resume};
-use rustpython_vm::builtins::{PyDictRef, PyModule};
+use crate::{cell, errors, files, host, native};
+use fumehood_guest_abi::{Exec, ExecResult, FIXED_ENVIRONMENT, Mode, Resume, WORKING_DIRECTORY};
+use malachite_bigint::{BigInt, Sign};
+use rustpython_vm::builtins::{PyDictRef, PyListRef, PyModule};
 use rustpython_vm::frozen::FrozenLib;
 use rustpython_vm::function::IntoFuncArgs;
 use rustpython_vm::scope::Scope;
@@ -44,9 +45,63 @@ pub(crate) struct Kernel {
     pub(crate) file_lines: PyDictRef,
     /// `linecache._interactive_cache`: lines by code object.
     pub(crate) code_lines: PyDictRef,
+    /// `sys.argv`.
+    arguments: PyListRef,
+    /// `sys.path`.
+    import_path: PyListRef,
+    /// What `os.environ` keeps, as bytes.
+    environment: PyDictRef,
+    /// The generator of the module `random`, and its `seed` that takes an `int`.
+    random: PyObjectRef,
+    seed: PyObjectRef,
 }
 
 impl Kernel {
+    fn resume(&self, record: Resume, vm: &VirtualMachine) -> PyResult<()> {
+        let texts = |list: Vec<String>| -> Vec<PyObjectRef> {
+            list.into_iter().map(|text| vm.ctx.new_str(text).into()).collect()
+        };
+        *self.arguments.borrow_vec_mut() = texts(record.argv);
+        if !record.import_path.is_empty() {
+            *self.import_path.borrow_vec_mut() = texts(record.import_path);
+        }
+        self.set_environment(&record.env, vm)?;
+        if record.cwd != WORKING_DIRECTORY {
+            host::set_directory(&record.cwd);
+        }
+        let seed = vm.ctx.new_bigint(&BigInt::from_bytes_be(Sign::Plus, &record.seed));
+        self.seed.call((self.random.clone(), seed), vm)?;
+        if record.tools {
+            native::bind_tools(vm)?;
+            self.call("offer_tools", (), vm)?;
+        }
+        Ok(())
+    }
+
+    fn set_environment(&self, given: &[(String, String)], vm: &VirtualMachine) -> PyResult<()> {
+        let fixed = |pair: &(&(String, String), &(&str, &str))| {
+            let ((name, value), (fixed_name, fixed_value)) = pair;
+            name == fixed_name && value == fixed_value
+        };
+        let same = given.iter().zip(FIXED_ENVIRONMENT).take_while(fixed).count();
+        let rest = if same == FIXED_ENVIRONMENT.len() {
+            &given[same..]
+        } else {
+            self.environment.clear();
+            given
+        };
+        for (name, value) in rest {
+            self.set_variable(name, value, vm)?;
+        }
+        Ok(())
+    }
+
+    fn set_variable(&self, name: &str, value: &str, vm: &VirtualMachine) -> PyResult<()> {
+        let name = vm.ctx.new_bytes(name.as_bytes().to_vec());
+        let value = vm.ctx.new_bytes(value.as_bytes().to_vec());
+        self.environment.set_item(name.as_object(), value.into(), vm)
+    }
+
     /// Calls a function of the kernel module.
     pub(crate) fn call(
         &self,
@@ -86,25 +141,11 @@ pub(crate) fn initialise() {
 }
 
 /// Tells the instance who it is. False when the interpreter could not.
+///
+/// Every page this touches is a page that each instance keeps for itself, so it
+/// runs no Python and changes only what differs from the snapshot.
 pub(crate) fn resume(record: Resume) -> bool {
-    with_guest(|guest, vm| {
-        let strings = |list: Vec<String>| -> PyObjectRef {
-            let list = list.into_iter().map(|text| vm.ctx.new_str(text).into()).collect();
-            vm.ctx.new_list(list).into()
-        };
-        let pairs = record.env.into_iter().map(|(name, value)| {
-            vm.ctx.new_tuple(vec![vm.ctx.new_str(name).into(), vm.ctx.new_str(value).into()]).into()
-        });
-        let environment = vm.ctx.new_list(pairs.collect());
-        let arguments = (
-            strings(record.argv),
-            PyObjectRef::from(environment),
-            vm.ctx.new_str(record.cwd),
-            strings(record.import_path),
-            vm.ctx.new_bytes(record.seed.to_vec()),
-        );
-        told(guest.kernel.call("resume", arguments, vm), vm)
-    })
+    with_guest(|guest, vm| told(guest.kernel.resume(record, vm), vm))
 }
 
 /// Reseeds the generators that the program never seeded.
@@ -130,7 +171,7 @@ fn with_guest(action: impl FnOnce(&Guest, &VirtualMachine) -> bool) -> bool {
     })
 }
 
-fn told(result: PyResult<PyObjectRef>, vm: &VirtualMachine) -> bool {
+fn told<T>(result: PyResult<T>, vm: &VirtualMachine) -> bool {
     match result {
         Ok(_) => true,
         Err(exception) => {
@@ -162,15 +203,29 @@ fn build() -> Interpreter {
 
 fn load_kernel(vm: &VirtualMachine) -> PyResult<Kernel> {
     errors::install(vm);
+    files::install(vm)?;
+    host::set_directory(WORKING_DIRECTORY);
     let scope = vm.new_scope_with_main()?;
     let module = vm.import(KERNEL, 0)?;
     let linecache = vm.import("linecache", 0)?;
-    let lines = |name: &'static str| -> PyResult<PyDictRef> {
-        linecache.get_attr(name, vm)?.try_into_value(vm)
+    let sys = vm.import("sys", 0)?;
+    let environment = vm.import("os", 0)?.get_attr("environ", vm)?.get_attr("_data", vm)?;
+    let kernel = Kernel {
+        file_lines: linecache.get_attr("cache", vm)?.try_into_value(vm)?,
+        code_lines: linecache.get_attr("_interactive_cache", vm)?.try_into_value(vm)?,
+        arguments: sys.get_attr("argv", vm)?.try_into_value(vm)?,
+        import_path: sys.get_attr("path", vm)?.try_into_value(vm)?,
+        environment: environment.try_into_value(vm)?,
+        random: vm.import("random", 0)?.get_attr("_inst", vm)?,
+        seed: vm.import("_random", 0)?.get_attr("Random", vm)?.get_attr("seed", vm)?,
+        module: module
+            .downcast::<PyModule>()
+            .map_err(|_| vm.new_system_error("the kernel is not a module"))?,
+        scope,
     };
-    let (file_lines, code_lines) = (lines("cache")?, lines("_interactive_cache")?);
-    let module = module
-        .downcast::<PyModule>()
-        .map_err(|_| vm.new_system_error("the kernel is not a module"))?;
-    Ok(Kernel { module, scope, file_lines, code_lines })
+    kernel.environment.clear();
+    for (name, value) in FIXED_ENVIRONMENT {
+        kernel.set_variable(name, value, vm)?;
+    }
+    Ok(kernel)
 }

@@ -1,4 +1,4 @@
-"""The event loop of the sandbox: timers and callbacks, no sockets.
+"""The event loop of the sandbox: timers, callbacks, what the host carries out.
 
 It takes the place of the selector loop of Unix. All that `asyncio` builds on
 timers works: tasks, `sleep`, timeouts, queues, locks, task groups.
@@ -6,6 +6,7 @@ timers works: tasks, `sleep`, timeouts, queues, locks, task groups.
 
 import time
 
+import _fumehood_wait
 from _fumehood_patches import needs_native
 
 from . import base_events, events
@@ -17,7 +18,10 @@ class _Sleeper:
     """Stands where a selector is expected; there is nothing to select from."""
 
     def select(self, timeout):
-        """Sleep until the next timer."""
+        """Wait until the next timer, or until the host tells of something."""
+        if _fumehood_wait.is_waiting():
+            _fumehood_wait.wait(timeout)
+            return ()
         if timeout is None:
             raise RuntimeError(
                 "every task waits for something that nothing in this program will"
