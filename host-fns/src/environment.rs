@@ -154,6 +154,13 @@ pub trait Waiter: Send + Sync {
 
     /// Ends the present or the next park, from any thread.
     fn waker(&self) -> Waker;
+
+    /// From now on time does not count against the run: it waits for a person.
+    /// Being cancelled still ends a park.
+    fn hold(&self) {}
+
+    /// Ends [`Waiter::hold`].
+    fn release(&self) {}
 }
 
 /// A waiter that anyone who holds it can interrupt. Once interrupted it stays

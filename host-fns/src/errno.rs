@@ -51,4 +51,43 @@ impl Errno {
     pub fn raw(self) -> u16 {
         self as u16
     }
+
+    /// The number's usual name, such as `ENOENT`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TooBig => "E2BIG",
+            Self::Acces => "EACCES",
+            Self::Again => "EAGAIN",
+            Self::Badf => "EBADF",
+            Self::Busy => "EBUSY",
+            Self::Canceled => "ECANCELED",
+            Self::Exist => "EEXIST",
+            Self::Fault => "EFAULT",
+            Self::Fbig => "EFBIG",
+            Self::Ilseq => "EILSEQ",
+            Self::Inval => "EINVAL",
+            Self::Io => "EIO",
+            Self::Isdir => "EISDIR",
+            Self::Loop => "ELOOP",
+            Self::Mfile => "EMFILE",
+            Self::Mlink => "EMLINK",
+            Self::Nametoolong => "ENAMETOOLONG",
+            Self::Noent => "ENOENT",
+            Self::Nomem => "ENOMEM",
+            Self::Nospc => "ENOSPC",
+            Self::Nosys => "ENOSYS",
+            Self::Notdir => "ENOTDIR",
+            Self::Notempty => "ENOTEMPTY",
+            Self::Notsup => "ENOTSUP",
+            Self::Notty => "ENOTTY",
+            Self::Overflow => "EOVERFLOW",
+            Self::Perm => "EPERM",
+            Self::Pipe => "EPIPE",
+            Self::Rofs => "EROFS",
+            Self::Spipe => "ESPIPE",
+            Self::Txtbsy => "ETXTBSY",
+            Self::Xdev => "EXDEV",
+        }
+    }
 }

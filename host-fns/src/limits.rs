@@ -78,6 +78,9 @@ limits! {
     /// Changed paths kept between two reports. Further ones are only counted.
     /// Default 100 000.
     changes_kept: u32 = 100_000;
+    /// Distinct lasting effects kept between two reports; equal ones are
+    /// counted in one. Further ones are only counted. Default 10 000.
+    effects_kept: u32 = 10_000;
     /// Random bytes of the session. At the end of it the run ends, because no
     /// program can go on without. Default 256 MiB.
     random_bytes: u64 = 256 << 20;
@@ -99,6 +102,22 @@ limits! {
     /// Bytes of results of started calls that wait to be told. The result that
     /// does not fit is replaced by `TooLarge`. Default 64 MiB.
     tool_waiting_bytes: u64 = 64 << 20;
+    /// Network requests of the session, each redirect one more. Beyond it the
+    /// request is denied. Default 1 000.
+    requests: u64 = 1_000;
+    /// Different hosts of the session's network requests. A request to a
+    /// further one is denied. Default 50.
+    distinct_hosts: u64 = 50;
+    /// Bytes of request bodies of the session. Beyond it the request is
+    /// denied. Default 64 MiB.
+    bytes_up: u64 = 64 << 20;
+    /// Bytes of response bodies of the session, compressed or not, whichever
+    /// is more. Beyond it the response is cut and the call fails.
+    /// Default 1 GiB.
+    bytes_down: u64 = 1 << 30;
+    /// Network requests that were started and not closed. A further one is
+    /// denied. Default 256.
+    requests_open: u32 = 256;
 }
 
 impl Limits {
@@ -115,6 +134,10 @@ impl Limits {
             random_bytes: budget.random_bytes,
             output_bytes: budget.output_bytes,
             tool_calls_total: budget.tool_calls_total,
+            requests: budget.requests,
+            distinct_hosts: budget.distinct_hosts,
+            bytes_up: budget.bytes_up,
+            bytes_down: budget.bytes_down,
             tool_calls_by_name: budget.tool_calls.clone(),
             denials_kept: u32::try_from(budget.denials).unwrap_or(u32::MAX),
             ..self
@@ -134,6 +157,10 @@ impl Limits {
             random_bytes: Some(self.random_bytes),
             output_bytes: Some(self.output_bytes),
             tool_calls_total: Some(self.tool_calls_total),
+            requests: Some(self.requests),
+            distinct_hosts: Some(self.distinct_hosts),
+            bytes_up: Some(self.bytes_up),
+            bytes_down: Some(self.bytes_down),
             tool_calls: self.tool_calls_by_name.clone(),
             denials: Some(u64::from(self.denials_kept)),
             ..BudgetSettings::default()
@@ -189,7 +216,35 @@ mod tests {
         {
             assert_eq!(settings.get(number.key), Some(value), "{}", number.key);
         }
-        assert_eq!((own.count(), settings.tool_calls), (10, budget.tool_calls));
+        assert_eq!((own.count(), settings.tool_calls), (14, budget.tool_calls));
+    }
+
+    fn milliseconds(time: std::time::Duration) -> u64 {
+        u64::try_from(time.as_millis()).unwrap_or(0)
+    }
+
+    #[test]
+    fn the_page_has_every_native_limit_and_no_other() {
+        let crate::NativeLimits {
+            cpu,
+            memory_bytes,
+            processes,
+            file_bytes,
+            open_files,
+            scratch_bytes,
+            output_bytes,
+        } = crate::NativeLimits::default();
+        let want = [
+            ("cpu", milliseconds(cpu)),
+            ("memory_bytes", memory_bytes),
+            ("processes", processes),
+            ("file_bytes", file_bytes),
+            ("open_files", open_files),
+            ("scratch_bytes", scratch_bytes),
+            ("output_bytes", output_bytes),
+        ];
+        let want: Vec<_> = want.iter().map(|(name, value)| row(name, &[*value])).collect();
+        assert_eq!(table("`fumehood_host_fns::NativeLimits`", 1), want);
     }
 
     #[test]
@@ -201,25 +256,58 @@ mod tests {
 
     #[test]
     fn the_page_has_every_constant_and_no_other() {
-        let timeout = u64::try_from(crate::DEFAULT_TOOL_TIMEOUT.as_millis()).unwrap_or(0);
+        let kept = crate::records::Retention::default();
         let want = [
             ("MAX_TRANSFER_BYTES", crate::MAX_TRANSFER_BYTES as u64),
             ("MAX_SUBSCRIPTIONS", crate::MAX_SUBSCRIPTIONS as u64),
             ("MAX_LINKS", u64::from(crate::broker::MAX_LINKS)),
+            ("MAX_TOUCHED", crate::fs::MAX_TOUCHED as u64),
             ("MemorySink::DEFAULT_CAPACITY", crate::MemorySink::DEFAULT_CAPACITY as u64),
             ("MAX_TOOLS", crate::MAX_TOOLS as u64),
             ("MAX_TOOL_NAME_BYTES", MAX_TOOL_NAME_BYTES as u64),
             ("MAX_TOOL_DESCRIPTION_BYTES", crate::MAX_TOOL_DESCRIPTION_BYTES as u64),
             ("MAX_TOOL_SCHEMA_BYTES", crate::MAX_TOOL_SCHEMA_BYTES as u64),
-            ("DEFAULT_TOOL_TIMEOUT", timeout),
+            ("DEFAULT_TOOL_TIMEOUT", milliseconds(crate::DEFAULT_TOOL_TIMEOUT)),
             ("MAX_TOOL_MESSAGE_BYTES", crate::MAX_TOOL_MESSAGE_BYTES as u64),
             ("MAX_SEARCH_RESULTS", crate::MAX_SEARCH_RESULTS as u64),
             ("MAX_QUERY_BYTES", MAX_QUERY_BYTES as u64),
             ("MAX_QUERY_WORDS", MAX_QUERY_WORDS as u64),
+            ("DEFAULT_BASH_TIMEOUT", milliseconds(crate::DEFAULT_BASH_TIMEOUT)),
+            ("BASH_GRACE", milliseconds(crate::BASH_GRACE)),
+            ("MAX_WATCHED", crate::MAX_WATCHED as u64),
+            ("MAX_BASH_CWD_BYTES", crate::MAX_BASH_CWD_BYTES as u64),
+            ("MAX_COMMAND_BYTES", fumehood_policies::MAX_COMMAND_BYTES as u64),
+            ("MAX_NATIVE_ENVIRONMENT_BYTES", crate::MAX_NATIVE_ENVIRONMENT_BYTES as u64),
             ("MAX_JSON_DEPTH", MAX_JSON_DEPTH as u64),
             ("MAX_JSON_VALUES", MAX_JSON_VALUES as u64),
             ("MAX_RESULT_DEPTH", MAX_RESULT_DEPTH as u64),
+            ("MAX_AUDIT_LINE_BYTES", crate::audit::MAX_AUDIT_LINE_BYTES as u64),
+            ("DEFAULT_CHECKPOINT_LINES", crate::audit::DEFAULT_CHECKPOINT_LINES),
+            ("MAX_SUM_LINE_BYTES", crate::audit::MAX_SUM_LINE_BYTES),
+            ("MAX_PREVIEW_BYTES", crate::audit::MAX_PREVIEW_BYTES as u64),
+            ("MAX_OPEN_CALLS", crate::audit::MAX_OPEN_CALLS as u64),
+            ("MAX_RECOVERIES", crate::audit::MAX_RECOVERIES as u64),
+            ("MAX_UNKNOWN_NAMED", crate::audit::MAX_UNKNOWN_NAMED as u64),
+            ("Retention::age", u64::try_from(kept.age.as_millis()).unwrap_or(0)),
+            ("Retention::sessions", kept.sessions as u64),
+            ("Retention::bytes", kept.bytes),
+            ("MAX_FILE_TOOL_READ_BYTES", crate::MAX_FILE_TOOL_READ_BYTES as u64),
+            ("MAX_FILE_TOOL_WRITE_BYTES", crate::MAX_FILE_TOOL_WRITE_BYTES as u64),
+            ("MAX_FILE_TOOL_ENTRIES", crate::MAX_FILE_TOOL_ENTRIES as u64),
+            ("MAX_FILE_TOOL_VISITS", crate::MAX_FILE_TOOL_VISITS),
+            ("MAX_FILE_TOOL_DEPTH", crate::MAX_FILE_TOOL_DEPTH as u64),
+            ("MAX_FILE_TOOL_PATTERN_BYTES", crate::MAX_FILE_TOOL_PATTERN_BYTES as u64),
+            ("MAX_GREP_LINE_CHARACTERS", crate::MAX_GREP_LINE_CHARACTERS as u64),
+            ("MAX_WORKSPACE_BYTES", crate::MAX_WORKSPACE_BYTES),
+            ("MAX_WORKSPACE_INODES", crate::MAX_WORKSPACE_INODES),
+            ("MAX_REPORTED_PATHS", crate::MAX_REPORTED_PATHS as u64),
+            ("MAX_SYNC_ATTEMPTS", u64::from(crate::MAX_SYNC_ATTEMPTS)),
+            ("MAX_DIFF_BYTES", crate::MAX_DIFF_BYTES),
+            ("MAX_DEPTH", crate::fs::handle::MAX_DEPTH as u64),
+            ("MAX_DIRECTORY_ENTRIES", crate::fs::handle::MAX_DIRECTORY_ENTRIES as u64),
+            ("CHUNK_BYTES", crate::fs::handle::CHUNK_BYTES as u64),
         ];
+        let want: Vec<_> = want.iter().copied().chain(crate::net::constants()).collect();
         let want: Vec<_> = want.iter().map(|(name, value)| row(name, &[*value])).collect();
         assert_eq!(table("Constants of `fumehood_host_fns`", 1), want);
     }

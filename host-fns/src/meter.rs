@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fumehood_policies::{BudgetLimits, CallLimit};
+use fumehood_policies::{BudgetLimits, CallLimit, HostLimit};
 
 use crate::limits::Limits;
 
@@ -32,10 +32,16 @@ pub enum Budget {
     ToolCalls,
     /// Denials.
     Denials,
+    /// Network requests.
+    Requests,
+    /// Bytes of request bodies.
+    BytesUp,
+    /// Bytes of response bodies.
+    BytesDown,
 }
 
 impl Budget {
-    const COUNT: usize = 7;
+    const COUNT: usize = 10;
 
     /// Every budget.
     pub const ALL: [Self; Self::COUNT] = [
@@ -46,6 +52,9 @@ impl Budget {
         Self::CreatedEntries,
         Self::ToolCalls,
         Self::Denials,
+        Self::Requests,
+        Self::BytesUp,
+        Self::BytesDown,
     ];
 
     /// The budget's stable name.
@@ -59,6 +68,9 @@ impl Budget {
             Self::CreatedEntries => "created_entries",
             Self::ToolCalls => "tool_calls_total",
             Self::Denials => "denials",
+            Self::Requests => "requests",
+            Self::BytesUp => "bytes_up",
+            Self::BytesDown => "bytes_down",
         }
     }
 
@@ -71,6 +83,9 @@ impl Budget {
             Self::CreatedEntries => limits.created_entries,
             Self::ToolCalls => limits.tool_calls_total,
             Self::Denials => limits.denials,
+            Self::Requests => limits.requests,
+            Self::BytesUp => limits.bytes_up,
+            Self::BytesDown => limits.bytes_down,
         }
     }
 }
@@ -140,6 +155,7 @@ struct Counters {
     /// Calls under rules of the policy that bound them; at most one entry for
     /// each rule.
     rules: Mutex<BTreeMap<Arc<str>, u64>>,
+    pub(crate) hosts: crate::net::HostMeter,
 }
 
 impl SharedMeter {
@@ -153,6 +169,7 @@ impl SharedMeter {
                 .map(|(name, calls)| (name.as_str().into(), Counter::new(*calls)))
                 .collect(),
             rules: Mutex::default(),
+            hosts: crate::net::HostMeter::new(limits.distinct_hosts),
         }))
     }
 
@@ -161,6 +178,11 @@ impl SharedMeter {
     #[must_use]
     pub fn from_budget(budget: &BudgetLimits) -> Self {
         Self::new(&Limits::default().with_budget(budget))
+    }
+
+    /// What was sent to and received from single hosts.
+    pub(crate) fn hosts(&self) -> &crate::net::HostMeter {
+        &self.0.hosts
     }
 
     fn counter(&self, budget: Budget) -> Option<&Counter> {
@@ -246,6 +268,27 @@ impl SharedMeter {
             }
         }
         Ok(())
+    }
+
+    /// Takes one request to a host from all its budgets, or from none of them.
+    ///
+    /// # Errors
+    /// The name of the budget that is used up.
+    pub(crate) fn take_request(&self, host: &Arc<str>, limits: &[HostLimit]) -> Result<(), String> {
+        self.take(Budget::Requests, 1).map_err(|exhausted| exhausted.0.name().to_owned())?;
+        self.hosts().take(host, limits).inspect_err(|_| self.give_back(Budget::Requests, 1))
+    }
+
+    /// Gives back a request that was never made.
+    pub(crate) fn give_back_request(&self, host: &Arc<str>, limits: &[HostLimit]) {
+        self.give_back(Budget::Requests, 1);
+        self.hosts().give_back(host, limits);
+    }
+
+    /// How many different hosts requests went to.
+    #[must_use]
+    pub fn distinct_hosts(&self) -> u64 {
+        self.hosts().count()
     }
 
     /// Gives back a call that was never made.

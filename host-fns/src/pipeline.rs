@@ -51,11 +51,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use fumehood_policies::{
-    Canonical, Cause, Decision, FsAction, FsRequest, Obligations, Policy, Ruling, ToolRequest,
-    Verdict,
+    Canonical, Cause, Decision, FsAction, FsRequest, NetRequest, Obligations, Policy, Ruling,
+    ToolRequest, Verdict,
 };
 
-use crate::audit::{AuditNumbers, AuditSink, Outcome, Payload, Target};
+use crate::approval::Approved;
+use crate::audit::{AuditNumbers, AuditSink, AuditUnavailable, Outcome, Payload, Target};
 use crate::errno::Errno;
 use crate::ledger::{Ledger, OpenEffect};
 use crate::limits::Limits;
@@ -80,8 +81,21 @@ pub trait Effect {
     fn may_create(&self) -> u64 {
         0
     }
+    /// The budget that its audit records show.
+    fn budget(&self) -> Budget {
+        Budget::HostCalls
+    }
+    /// Whether it cannot be taken back. A strict audit makes the intent
+    /// durable before such an effect.
+    fn irreversible(&self) -> bool {
+        false
+    }
     /// The tool among whose calls it counts.
     fn tool(&self) -> Option<&str> {
+        None
+    }
+    /// The host among whose requests it counts.
+    fn host(&self) -> Option<Arc<str>> {
         None
     }
     /// The decision, and what the effect is held to.
@@ -116,6 +130,22 @@ impl Effect for FsRequest {
         }
     }
 
+    fn budget(&self) -> Budget {
+        if self.may_create() > 0 { Budget::CreatedEntries } else { Budget::HostCalls }
+    }
+
+    fn irreversible(&self) -> bool {
+        matches!(
+            self.action,
+            FsAction::Truncate
+                | FsAction::Write
+                | FsAction::Create
+                | FsAction::Remove
+                | FsAction::RemoveDirectory
+                | FsAction::Rename { .. }
+        )
+    }
+
     fn decide(policy: &Policy, request: &Canonical<Self>) -> Ruling {
         Ruling { decision: policy.decide(request), obligations: Obligations::default() }
     }
@@ -130,12 +160,47 @@ impl Effect for ToolRequest {
         Target::Tool(Arc::from(self.name()))
     }
 
+    fn budget(&self) -> Budget {
+        Budget::ToolCalls
+    }
+
+    fn irreversible(&self) -> bool {
+        true
+    }
+
     fn tool(&self) -> Option<&str> {
         Some(self.name())
     }
 
     fn decide(policy: &Policy, request: &Canonical<Self>) -> Ruling {
         policy.decide_tool(request)
+    }
+}
+
+impl Effect for NetRequest {
+    fn operation(&self) -> &'static str {
+        "fetch"
+    }
+
+    fn target(&self) -> Target {
+        Target::Request(self.method, Arc::from(self.place()))
+    }
+
+    fn budget(&self) -> Budget {
+        Budget::Requests
+    }
+
+    /// What was sent is sent.
+    fn irreversible(&self) -> bool {
+        true
+    }
+
+    fn host(&self) -> Option<Arc<str>> {
+        Some(Arc::from(self.host.to_string()))
+    }
+
+    fn decide(policy: &Policy, request: &Canonical<Self>) -> Ruling {
+        policy.decide_network(request)
     }
 }
 
@@ -153,6 +218,15 @@ pub struct Refused {
 }
 
 impl Refused {
+    /// Reason and hint as a person reads them.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let Self { reason, hint, .. } = self;
+        let capital = hint.get(..1).unwrap_or_default().to_ascii_uppercase();
+        let rest = hint.get(1..).unwrap_or_default();
+        format!("{reason} {capital}{rest}.")
+    }
+
     fn new(decision: Decision) -> Self {
         let Decision { rule, reason, hint, cause, .. } = decision;
         let errno = if cause == Cause::ReadOnly { Errno::Rofs } else { Errno::Acces };
@@ -176,7 +250,7 @@ pub struct Pipeline {
 /// outcome.
 pub struct Checked<'p, R: Effect> {
     request: Canonical<R>,
-    response_limit: Option<u64>,
+    obligations: Obligations,
     guard: Guard<'p>,
 }
 
@@ -222,7 +296,17 @@ impl<R: Effect> Checked<'_, R> {
     /// Most bytes that the answer may have by the rule that allowed the
     /// request; `None` if no rule says.
     pub fn response_limit(&self) -> Option<u64> {
-        self.response_limit
+        self.obligations.max_response_bytes
+    }
+
+    /// What the executor must still hold the effect to.
+    pub fn obligations(&self) -> &Obligations {
+        &self.obligations
+    }
+
+    /// The rule that allowed it.
+    pub fn rule(&self) -> Arc<str> {
+        self.guard.effect.as_ref().map_or_else(|| Arc::from(""), OpenEffect::rule)
     }
 
     /// Ends the effect with a known outcome; `created` entries stay paid for.
@@ -253,13 +337,19 @@ impl Pipeline {
         numbers: AuditNumbers,
         meter: SharedMeter,
         limits: &Limits,
-    ) -> Self {
-        let ledger = Ledger::new(session, &policy, audit, numbers, meter, limits);
-        Self { policy, ledger }
+    ) -> Result<Self, AuditUnavailable> {
+        let ledger = Ledger::new(session, &policy, audit, numbers, meter, limits)?;
+        Ok(Self { policy, ledger })
     }
 
     pub(crate) fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// Lets another policy hold from now on.
+    pub(crate) fn replace_policy(&mut self, policy: Policy) {
+        self.ledger.replace_policy(&policy);
+        self.policy = policy;
     }
 
     /// Decides, records the intent and reserves the budget.
@@ -282,12 +372,54 @@ impl Pipeline {
         request: Canonical<R>,
         asked: Payload,
     ) -> Result<Checked<'_, R>, Refused> {
-        let Ruling { decision, obligations } = R::decide(&self.policy, &request);
+        self.check_previewed(request, asked, None)
+    }
+
+    /// The same, with a bounded and redacted preview of the payload.
+    ///
+    /// # Errors
+    /// As [`Pipeline::check`].
+    pub(crate) fn check_previewed<R: Effect>(
+        &mut self,
+        request: Canonical<R>,
+        asked: Payload,
+        preview: Option<Arc<str>>,
+    ) -> Result<Checked<'_, R>, Refused> {
+        let ruling = R::decide(&self.policy, &request);
+        self.check_ruled(request, ruling, (asked, preview))
+    }
+
+    /// The same for a network request that someone approved, or that no rule
+    /// asks about.
+    ///
+    /// # Errors
+    /// As [`Pipeline::check`].
+    pub fn check_approved(
+        &mut self,
+        request: Canonical<NetRequest>,
+        asked: Payload,
+        approved: Option<&Approved>,
+    ) -> Result<Checked<'_, NetRequest>, Refused> {
+        let mut ruling = NetRequest::decide(&self.policy, &request);
+        let is_approved = approved.is_some_and(|approved| approved.is_for(&request));
+        if ruling.decision.verdict == Verdict::Ask && is_approved {
+            ruling.decision.verdict = Verdict::Allow;
+        }
+        self.check_ruled(request, ruling, (asked, None))
+    }
+
+    fn check_ruled<R: Effect>(
+        &mut self,
+        request: Canonical<R>,
+        ruling: Ruling,
+        (asked, preview): (Payload, Option<Arc<str>>),
+    ) -> Result<Checked<'_, R>, Refused> {
+        let Ruling { decision, obligations } = ruling;
         let ledger = &mut self.ledger;
         let asks = request.get();
         ledger.next_call();
         if decision.verdict != Verdict::Allow {
-            // There is no approver: to ask is to deny.
+            // Nobody approved: to ask is to deny.
             let (verdict, why) = (decision.verdict, Refused::new(decision));
             return Err(ledger.deny(asks.operation(), &asks.target(), verdict, why));
         }
@@ -302,18 +434,27 @@ impl Pipeline {
             ledger.meter.give_back(Budget::CreatedEntries, reserved);
             return Err(ledger.deny_limit(asks.operation(), &asks.target(), &name));
         }
-        let effect = match ledger.begin(asks, decision.rule, reserved, asked) {
+        let host = asks.host();
+        if let Some(host) = &host
+            && let Err(name) = ledger.meter.take_request(host, &obligations.host_limits)
+        {
+            ledger.meter.give_back(Budget::CreatedEntries, reserved);
+            return Err(ledger.deny_limit(asks.operation(), &asks.target(), &name));
+        }
+        let effect = match ledger.begin(asks, decision.rule, reserved, (asked, preview)) {
             Ok(effect) => effect,
             Err(refused) => {
                 ledger.meter.give_back(Budget::CreatedEntries, reserved);
                 if let Some(tool) = asks.tool() {
                     ledger.meter.give_back_tool_call(tool, &obligations.max_calls);
                 }
+                if let Some(host) = &host {
+                    ledger.meter.give_back_request(host, &obligations.host_limits);
+                }
                 return Err(refused);
             }
         };
-        let response_limit = obligations.max_response_bytes;
-        Ok(Checked { request, response_limit, guard: Guard::new(effect, ledger) })
+        Ok(Checked { request, obligations, guard: Guard::new(effect, ledger) })
     }
 
     /// Ends a suspended effect with a known outcome and what it gave to the
@@ -331,14 +472,14 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
     use super::*;
-    use crate::audit::{AuditRecord, AuditUnavailable, MemorySink, Phase};
+    use crate::audit::{AuditRecord, MemorySink, Phase};
     use crate::testing::path;
 
     fn pipeline(audit: Arc<dyn AuditSink>, created_entries: u64) -> Pipeline {
         let limits = Limits { created_entries, ..Limits::default() };
         let meter = SharedMeter::new(&limits);
         let policy = Policy::builder().build().unwrap();
-        Pipeline::new("test", policy, audit, AuditNumbers::default(), meter, &limits)
+        Pipeline::new("test", policy, audit, AuditNumbers::default(), meter, &limits).unwrap()
     }
 
     fn create() -> Canonical<FsRequest> {
@@ -368,7 +509,7 @@ mod tests {
 
     impl AuditSink for Full {
         fn record(&self, _record: AuditRecord) -> Result<(), AuditUnavailable> {
-            Err(AuditUnavailable)
+            Err(AuditUnavailable("full"))
         }
     }
 
@@ -397,7 +538,7 @@ mod tests {
         let of_session = || {
             let policy = Policy::builder().build().unwrap();
             let (audit, meter) = (Arc::<MemorySink>::clone(&sink), SharedMeter::new(&limits));
-            Pipeline::new("test", policy, audit, numbers.clone(), meter, &limits)
+            Pipeline::new("test", policy, audit, numbers.clone(), meter, &limits).unwrap()
         };
         of_session().check(create()).unwrap().conclude(Outcome::Done, 1);
         std::thread::scope(|scope| {

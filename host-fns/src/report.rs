@@ -7,6 +7,7 @@ use fumehood_guest_abi::Display;
 use fumehood_policies::Verdict;
 
 use crate::audit::Target;
+use crate::lasting::LastingEffect;
 use crate::pipeline::Refused;
 
 /// Something that was refused, once or many times.
@@ -78,6 +79,10 @@ pub struct Report {
     pub denials_not_listed: u64,
     /// Changed files.
     pub files: FileChanges,
+    /// What was done outside the sandbox, by operation and target.
+    pub effects: Vec<LastingEffect>,
+    /// Such effects beyond the limit that are not in `effects`.
+    pub effects_not_listed: u64,
     /// What was used.
     pub usage: Usage,
 }

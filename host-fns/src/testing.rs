@@ -244,3 +244,19 @@ impl Guest {
         self.list_with(path, 4096)
     }
 }
+
+/// Whether the long versions run: `FUMEHOOD_TEST_FULL=1`, as `cargo xtask test
+/// --full` sets it.
+#[allow(clippy::disallowed_methods, reason = "tests are told how long they may take")]
+pub(crate) fn is_full() -> bool {
+    std::env::var("FUMEHOOD_TEST_FULL").is_ok_and(|value| value == "1")
+}
+
+/// Sets a flag when it is dropped, also by a panic.
+pub(crate) struct SetAtEnd<'f>(pub(crate) &'f std::sync::atomic::AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use fumehood_policies::{Access, GuestPath, Policy, PolicyError, RequestedPath};
 
-use crate::audit::{AuditNumbers, AuditSink, MemorySink};
+use crate::approval::Approvals;
+use crate::audit::{AuditNumbers, AuditSink, AuditUnavailable, MemorySink};
+use crate::broker::fetch::Fetches;
 use crate::broker::tools::Tools;
-use crate::broker::{Broker, Output, Totals, wait};
+use crate::broker::{Broker, NativeSession, Output, Totals, wait};
 use crate::changes::Changes;
 use crate::descriptors::Descriptors;
 use crate::environment::{
@@ -18,7 +20,9 @@ use crate::environment::{
 use crate::errno::Errno;
 use crate::fs::{HostLimits, HostMount, MemoryTree, Node, OpenHow, Step, Vfs};
 use crate::limits::Limits;
+use crate::live::LivePolicy;
 use crate::meter::SharedMeter;
+use crate::net::Egress;
 use crate::pipeline::Pipeline;
 use crate::report::Usage;
 use crate::tools::{Executor, ToolSet};
@@ -59,9 +63,29 @@ pub struct BrokerConfig {
     /// Runs calls of tools that the guest does not wait for; without one they
     /// are waited for.
     pub executor: Option<Arc<dyn Executor>>,
+    /// Carries out network requests; without one they are denied.
+    pub egress: Option<Arc<dyn Egress>>,
+    /// The policy that holds, where it can be replaced; it begins as `policy`,
+    /// or in its place.
+    pub live_policy: Option<Arc<LivePolicy>>,
+    /// Who is asked where a rule asks, and what was granted; without it such
+    /// requests are denied.
+    pub approvals: Option<Arc<Approvals>>,
     /// The session's budgets, shared with its other brokers; `None` for new
     /// ones of `limits`.
     pub meter: Option<SharedMeter>,
+    /// Set in deterministic mode, to the time that it starts at, in nanoseconds
+    /// since the Unix epoch: host files then show nothing of the host but kind,
+    /// size and content, and started calls of tools end in the order in which
+    /// they were started. The clock, the randomness and the waiter have to be
+    /// virtual ones.
+    pub deterministic_from_ns: Option<u64>,
+    /// Where commands run; without one the guest is told so.
+    pub native: Option<NativeSession>,
+    /// Names that the host has for mounts, and the mounts: a guest that says
+    /// the first, or something below it, means the second. One that covers a
+    /// mount or a directory that every guest has is left out.
+    pub host_names: Vec<(GuestPath, GuestPath)>,
 }
 
 impl BrokerConfig {
@@ -84,7 +108,13 @@ impl BrokerConfig {
             waiter: Arc::new(SimpleWaiter::default()),
             tools: Arc::default(),
             executor: None,
+            egress: None,
+            approvals: None,
+            live_policy: None,
             meter: None,
+            deterministic_from_ns: None,
+            native: None,
+            host_names: Vec::new(),
         }
     }
 }
@@ -140,6 +170,9 @@ pub enum SetupError {
         /// The limit.
         limit: u32,
     },
+    /// The audit takes nothing.
+    #[error("{0}, and nothing runs unrecorded: make room for the audit or give another sink")]
+    Audit(AuditUnavailable),
     /// The random source failed.
     #[error("the random source failed: the broker needs it to hide host inode numbers")]
     Random,
@@ -156,6 +189,7 @@ impl SetupError {
             Self::Mount { .. } => "setup_mount",
             Self::File { .. } => "setup_file",
             Self::ToolList { .. } => "setup_tool_list",
+            Self::Audit(_) => "setup_audit",
             Self::Random => "setup_random",
         }
     }
@@ -185,6 +219,13 @@ fn check_rules(policy: &Policy, mounts: &[HostMount]) -> Result<(), SetupError> 
         });
     }
     Ok(())
+}
+
+/// Whether a mount, or a directory that every guest has, lies below a path.
+fn covers(path: &GuestPath, mounts: &[HostMount]) -> bool {
+    let fixed = DIRECTORIES.iter().filter_map(|raw| GuestPath::parse(&GuestPath::root(), raw).ok());
+    let mut all = fixed.map(|found| found.path).chain(mounts.iter().map(|mount| mount.at.clone()));
+    all.any(|at| at.starts_with(path))
 }
 
 fn settle<T>(step: Result<Step<T>, Errno>) -> Result<T, Errno> {
@@ -247,12 +288,20 @@ impl Broker {
             waiter,
             tools,
             executor,
+            egress,
+            approvals,
+            live_policy,
             meter,
+            deterministic_from_ns,
+            native,
+            mut host_names,
         } = config;
-        let policy = match policy {
-            Some(policy) => policy,
-            None => policy_for(&mounts)?,
+        let policy = match (&live_policy, policy) {
+            (Some(live), _) => live.current(),
+            (None, Some(policy)) => policy,
+            (None, None) => policy_for(&mounts)?,
         };
+        host_names.retain(|(host, _)| !covers(host, &mounts));
         check_rules(&policy, &mounts)?;
         let (bytes, limit) = (tools.list().len(), limits.request_bytes);
         if bytes as u64 > u64::from(limit) {
@@ -263,12 +312,20 @@ impl Broker {
         let limits = Arc::new(limits);
         let mut vfs = Vfs::new(Arc::clone(&limits), now);
         populate(&mut vfs, &policy, mounts, files, &limits, random.as_ref(), now)?;
+        if let Some(start_ns) = deterministic_from_ns {
+            vfs.show_no_host_numbers(start_ns);
+        }
+        let in_order = deterministic_from_ns.is_some();
         let root = RequestedPath { path: GuestPath::root(), must_be_dir: true };
         let root = settle(vfs.memory.open(&root, OpenHow::default(), now))
             .map_err(|errno| SetupError::File { path: GuestPath::root(), errno })?;
         Ok(Self {
-            pipeline: Pipeline::new(&session, policy, audit, audit_numbers, meter, &limits),
-            tools: Tools::new(tools, executor, waiter.as_ref(), &limits),
+            pipeline: Pipeline::new(&session, policy, audit, audit_numbers, meter, &limits)
+                .map_err(SetupError::Audit)?,
+            tools: Tools::new(tools, executor, waiter.as_ref(), &limits, in_order),
+            fetches: Fetches::new(egress, waiter.waker()),
+            approvals,
+            live_policy,
             descriptors: Descriptors::new(limits.descriptors, root.node),
             vfs,
             streams: Vec::new(),
@@ -285,6 +342,8 @@ impl Broker {
             random,
             waiter,
             limits,
+            native,
+            host_names,
         })
     }
 }
@@ -306,8 +365,11 @@ fn populate(
         }
     }
     for mount in &mounts {
-        make_directories(&mut vfs.memory, &mount.at, now)
-            .map_err(|errno| failed(&mount.at, errno))?;
+        let made = match mount.file {
+            Some(_) => place_file(&mut vfs.memory, &mount.at, &[], now),
+            None => make_directories(&mut vfs.memory, &mount.at, now),
+        };
+        made.map_err(|errno| failed(&mount.at, errno))?;
     }
     for (path, content) in &files {
         if mounts.iter().any(|mount| path.starts_with(&mount.at)) {

@@ -7,14 +7,30 @@
 //! and the in-memory tree are of the [`BrokerState`] and go back with it. Calls
 //! of tools that were started end with the run at the latest.
 
+mod bash;
+mod checkpoint;
 mod config;
+mod fetch;
+mod file_tools;
+#[cfg(test)]
+mod file_tools_tests;
 mod files;
+mod growth;
 mod operations;
 mod output;
 mod paths;
+mod program;
 mod tools;
 mod wait;
 
+#[cfg(test)]
+mod bash_tests;
+#[cfg(test)]
+mod checkpoint_tests;
+#[cfg(test)]
+mod determinism_tests;
+#[cfg(test)]
+mod places_tests;
 #[cfg(test)]
 mod random_tests;
 #[cfg(test)]
@@ -26,24 +42,32 @@ mod tools_tests;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use fumehood_guest_abi::Display;
-use fumehood_policies::{FsAction, FsRequest, GuestPath, RequestedPath, Verdict};
+use fumehood_policies::{FsAction, FsRequest, GuestPath, RequestedPath};
 
-use crate::audit::{Outcome, Target};
+use crate::approval::Approvals;
+use crate::audit::{Outcome, Payload, Target};
 use crate::call::{HostAnswer, HostCall};
 use crate::changes::Changes;
-use crate::descriptors::{Descriptors, rights};
+use crate::descriptors::Descriptors;
 use crate::environment::{Clock, OutputSink, RandomSource, Waiter};
 use crate::errno::Errno;
-use crate::fs::{MemoryTree, Spelling, Step, Vfs};
+use crate::fs::{Spelling, Step, Vfs};
 use crate::limits::Limits;
+use crate::live::LivePolicy;
 use crate::meter::Budget;
 use crate::pipeline::{Checked, Pipeline};
 use crate::report::{Report, Usage};
+use fumehood_policies::weaken;
 
+pub use bash::{BASH_GRACE, DEFAULT_BASH_TIMEOUT, MAX_BASH_CWD_BYTES, NativeSession};
+pub use checkpoint::{BrokerState, MemoryFile};
 pub use config::{BrokerConfig, SetupError, policy_for};
 pub use operations::DISPLAY_TYPES;
 use output::Output;
+pub use program::{NativeWork, Program, ProgramEnd};
+pub use tools::ToolCallError;
 
 /// Most symbolic links one request follows.
 pub(crate) const MAX_LINKS: u32 = 40;
@@ -128,31 +152,24 @@ pub struct Broker {
     output: Output,
     sink: Arc<dyn OutputSink>,
     displays: Vec<Display>,
-    pending: Option<Arc<[u8]>>,
+    pending: Option<Bytes>,
     clock: Arc<dyn Clock>,
     started_ns: u64,
     random: Arc<dyn RandomSource>,
     waiter: Arc<dyn Waiter>,
     tools: tools::Tools,
-}
-
-/// Descriptors and in-memory files at one moment. Cloning is O(1).
-///
-/// It belongs to the broker it came from, or to one made of the same mounts in
-/// the same order.
-#[derive(Clone, Debug)]
-pub struct BrokerState {
-    descriptors: Descriptors,
-    memory: MemoryTree,
-    changes: Changes,
-    pending: Option<Arc<[u8]>>,
+    fetches: fetch::Fetches,
+    approvals: Option<Arc<Approvals>>,
+    live_policy: Option<Arc<LivePolicy>>,
+    native: Option<NativeSession>,
+    host_names: Vec<(GuestPath, GuestPath)>,
 }
 
 impl Broker {
     /// Carries out one call.
     ///
-    /// Blocks the calling thread in [`HostCall::Poll`] and in calls of tools,
-    /// through the waiter, and on file input and output of the host; nothing
+    /// Blocks the calling thread in [`HostCall::Poll`], in calls of tools and in
+    /// commands of the native tier, through the waiter, and on file input and output of the host; nothing
     /// else waits, unless a tool's own function blocks.
     ///
     /// # Errors
@@ -161,15 +178,26 @@ impl Broker {
         let span = tracing::debug_span!("host_call", call = call.name());
         let _entered = span.enter();
         self.usage.host_calls = self.usage.host_calls.saturating_add(1);
-        if self.pipeline.ledger.meter.take(Budget::HostCalls, 1).is_err() {
+        let off = weaken::off(weaken::Defence::CallBudget);
+        if !off && self.pipeline.ledger.meter.take(Budget::HostCalls, 1).is_err() {
             return Err(Refusal::Stop(StopReason::HostCallsExhausted));
         }
+        self.follow_policy();
         let answer = self.carry_out(call);
         if self.pipeline.ledger.denials_used_up {
             let name = Budget::Denials.name();
             return Err(Refusal::Stop(StopReason::BudgetExceeded { name }));
         }
         answer
+    }
+
+    /// Takes the policy over that holds now.
+    fn follow_policy(&mut self) {
+        let Some(live) = &self.live_policy else { return };
+        if live.generation() != self.pipeline.policy().generation() {
+            self.pipeline.replace_policy(live.current());
+            self.fetches.forget_connections();
+        }
     }
 
     fn carry_out(&mut self, call: HostCall<'_>) -> Answer {
@@ -220,56 +248,19 @@ impl Broker {
         }
     }
 
-    /// Descriptors and in-memory files as they are now. O(1).
-    #[must_use]
-    pub fn snapshot(&self) -> BrokerState {
-        BrokerState {
-            descriptors: self.descriptors.clone(),
-            memory: self.vfs.memory.clone(),
-            changes: self.changes.clone(),
-            pending: self.pending.clone(),
-        }
-    }
-
-    /// Goes back to a state. Host files, budgets, audit, denials and output
-    /// stay as they are. A descriptor that the policy would not open now is
-    /// gone, and calls of tools that were started are given up.
-    pub fn restore(&mut self, state: BrokerState) {
-        self.give_up_tool_calls();
-        self.flush_streams();
-        let BrokerState { descriptors, memory, changes, pending } = state;
-        self.descriptors = descriptors;
-        self.vfs.memory = memory;
-        self.pending = pending;
-        let vfs = &self.vfs;
-        self.changes.replace_where(&changes, |path| vfs.in_memory(path));
-        let refused = self.descriptors.numbers_where(|descriptor| {
-            let writes = descriptor.may(rights::FD_WRITE).is_ok();
-            let action = if writes { FsAction::Write } else { FsAction::Read };
-            let request = FsRequest::canonical(action, descriptor.path.clone());
-            !descriptor.preopen
-                && descriptor.node().is_some()
-                && self.pipeline.policy().decide(&request).verdict != Verdict::Allow
-        });
-        for fd in refused {
-            if let Ok(descriptor) = self.descriptors.remove(fd)
-                && let Some(node) = descriptor.node()
-            {
-                self.vfs.close(node);
-            }
-        }
-    }
-
     /// Everything since the last report. Gives up the calls of tools that are
     /// still going on, as the run is over, and writes the summed audit records.
     pub fn report(&mut self) -> Report {
         self.give_up_tool_calls();
+        self.give_up_fetches();
+        self.record_revoked();
         self.flush_streams();
         self.pipeline.ledger.flush_sums();
         let (denials, denials_not_listed) = self.pipeline.ledger.denials.take();
         let mut usage = std::mem::take(&mut self.usage);
         usage.entries_created = std::mem::take(&mut self.pipeline.ledger.created);
         usage.tool_calls = std::mem::take(&mut self.pipeline.ledger.tool_calls);
+        let (effects, effects_not_listed) = self.pipeline.ledger.lasting.take();
         let Output { stdout, stderr, dropped_stdout, dropped_stderr } =
             std::mem::take(&mut self.output);
         Report {
@@ -281,8 +272,37 @@ impl Broker {
             denials,
             denials_not_listed,
             files: self.changes.take(),
+            effects,
+            effects_not_listed,
             usage,
         }
+    }
+
+    /// Records that a program begins to run, by the name that it has inside;
+    /// what happens from now on is part of that run. Without it the calls of a
+    /// session are part of nothing.
+    ///
+    /// # Errors
+    /// [`SetupError::Audit`]; then nothing may run.
+    pub fn begin_run(&mut self, name: &str, program: &[u8]) -> Result<(), SetupError> {
+        let program = Payload::of(program);
+        self.pipeline.ledger.begin_run(name, program).map_err(SetupError::Audit)
+    }
+
+    /// Writes the sums of the run and how it ended. A run that is not ended
+    /// by this ends as unknown.
+    pub fn end_run(&mut self, kind: &'static str) {
+        self.give_up_tool_calls();
+        self.flush_streams();
+        self.pipeline.ledger.flush_sums();
+        self.pipeline.ledger.end_run(Outcome::Ended(kind));
+    }
+
+    /// Whether a limit on wall-clock time ended a call of a tool, a command, a
+    /// request or a question, so that another run may be told otherwise.
+    #[must_use]
+    pub fn time_limit_fired(&self) -> bool {
+        self.pipeline.ledger.time_limit_fired
     }
 
     fn now(&self) -> u64 {
@@ -299,7 +319,25 @@ impl Broker {
         if descriptor.unlinked && raw.first() != Some(&b'/') {
             return Err(Errno::Noent);
         }
-        GuestPath::parse(&descriptor.path, raw).map_err(crate::fs::path_errno)
+        let RequestedPath { path, must_be_dir } =
+            GuestPath::parse(&descriptor.path, raw).map_err(crate::fs::path_errno)?;
+        Ok(RequestedPath { path: self.meant(path), must_be_dir })
+    }
+
+    /// The path that is meant by one that may be the host's name of a mount.
+    /// What is decided and acted on is what this gives.
+    fn meant(&self, path: GuestPath) -> GuestPath {
+        if self.host_names.is_empty() || !self.vfs.in_memory(&path) {
+            return path;
+        }
+        let mut found = self.host_names.iter().filter_map(|(host, at)| path.rebase(host, at));
+        found.next().unwrap_or(path)
+    }
+
+    /// Paths relative to the mount `at` that the guest holds open for writing.
+    #[must_use]
+    pub fn open_for_writing(&self, at: &GuestPath) -> Vec<Vec<u8>> {
+        self.descriptors.written_below(at)
     }
 
     /// Takes a request through the pipeline, once for each symbolic link it
@@ -307,12 +345,25 @@ impl Broker {
     fn act<T>(
         &mut self,
         request: FsRequest,
+        spelling: Spelling,
+        created: impl Fn(&T) -> u64,
+        run: impl FnMut(&mut Vfs, &Checked<'_, FsRequest>, Spelling) -> Result<Step<T>, Errno>,
+    ) -> Result<(T, FsRequest), Errno> {
+        let outer = self.pipeline.ledger.parent();
+        let done = self.follow(request, spelling, created, run);
+        self.pipeline.ledger.set_parent(outer);
+        done
+    }
+
+    fn follow<T>(
+        &mut self,
+        request: FsRequest,
         mut spelling: Spelling,
         created: impl Fn(&T) -> u64,
         mut run: impl FnMut(&mut Vfs, &Checked<'_, FsRequest>, Spelling) -> Result<Step<T>, Errno>,
     ) -> Result<(T, FsRequest), Errno> {
         let FsRequest { mut action, mut path } = request;
-        for _ in 0..=MAX_LINKS {
+        for round in 0..=MAX_LINKS {
             let checked =
                 self.pipeline.check(FsRequest::canonical(action.clone(), path.clone()))?;
             let (to, second) = match run(&mut self.vfs, &checked, spelling) {
@@ -328,6 +379,11 @@ impl Broker {
                 }
             };
             checked.conclude(Outcome::Redirected, 0);
+            if round == 0 {
+                // What a link leads to is part of the call that met it.
+                let call = self.pipeline.ledger.call();
+                self.pipeline.ledger.set_parent(call);
+            }
             let old = if second { action.second_path().cloned() } else { Some(path.clone()) };
             if old.is_none_or(|old| !self.vfs.same_mount(&old, &to.path)) {
                 return Err(Errno::Perm);
@@ -365,13 +421,9 @@ impl Broker {
             .descriptors
             .get(fd)
             .map_or(Target::None, |descriptor| Target::Path(descriptor.path.clone()));
-        self.pipeline.ledger.record_stream(
-            "fs.stream",
-            target,
-            used.calls,
-            used.bytes_in,
-            used.bytes_out,
-        );
+        let opened_by = self.descriptors.get(fd).ok().and_then(|descriptor| descriptor.opened_by);
+        let numbers = [used.calls, used.bytes_in, used.bytes_out];
+        self.pipeline.ledger.record_stream("fs.stream", target, opened_by, numbers);
     }
 
     fn flush_streams(&mut self) {
@@ -391,13 +443,8 @@ impl Broker {
         ] {
             if used.calls != 0 {
                 let target = Target::Name(name);
-                self.pipeline.ledger.record_stream(
-                    operation,
-                    target,
-                    used.calls,
-                    used.bytes_in,
-                    used.bytes_out,
-                );
+                let numbers = [used.calls, used.bytes_in, used.bytes_out];
+                self.pipeline.ledger.record_stream(operation, target, None, numbers);
             }
         }
     }
@@ -406,6 +453,7 @@ impl Broker {
 impl Drop for Broker {
     fn drop(&mut self) {
         self.give_up_tool_calls();
+        self.give_up_fetches();
     }
 }
 

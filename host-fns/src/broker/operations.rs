@@ -3,12 +3,13 @@
 //! Invariant: a request is measured before it is parsed; at most one response
 //! waits, and it is no longer than a request may be.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
-use fumehood_guest_abi::{CallError, Display, decode, op};
+use bytes::Bytes;
+use fumehood_guest_abi::{CallError, Display, decode, fetch_op, op};
 
 use crate::audit::Target;
+use crate::broker::fetch::Answer;
 use crate::broker::tools::Fail;
 use crate::broker::{Broker, Refusal};
 
@@ -22,16 +23,25 @@ const MIME_BYTES: u64 = 64;
 /// A response before it is copied.
 enum Response {
     Own(Vec<u8>),
-    Shared(Arc<[u8]>),
+    Shared(Bytes),
+    Framed(Answer),
 }
 
-impl Deref for Response {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
+impl Response {
+    /// Its two parts, one after the other.
+    fn parts(&self) -> [&[u8]; 2] {
         match self {
-            Self::Own(bytes) => bytes,
+            Self::Own(bytes) => [bytes, &[]],
+            Self::Shared(bytes) => [bytes, &[]],
+            Self::Framed(answer) => [&answer.head, &answer.body],
+        }
+    }
+
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Self::Own(bytes) => bytes.into(),
             Self::Shared(bytes) => bytes,
+            Self::Framed(answer) => answer.joined().into(),
         }
     }
 }
@@ -68,35 +78,41 @@ impl Broker {
             }
             op::NOOP => Ok(nothing),
             op::DISPLAY => Ok(self.display(request).map(|()| nothing)?),
-            op::TOOL_LIST => Ok(Response::Shared(Arc::clone(self.tools.set().list()))),
+            op::TOOL_LIST => {
+                Ok(Response::Shared(Bytes::from_owner(Arc::clone(self.tools.set().list()))))
+            }
             op::TOOL_CALL => self.tool_call(request).map(Response::Own),
             op::TOOL_START => self.tool_start(request).map(Response::Own),
             op::TOOL_WAIT => self.tool_wait(request).map(Response::Own),
             op::TOOL_CANCEL => self.tool_cancel(request).map(|()| nothing),
             op::TOOL_SEARCH => self.tool_search(request).map(Response::Own),
             op::TOOL_DESCRIBE => self.tool_describe(request).map(Response::Own),
+            op::BASH_RUN => self.bash_run(request).map(Response::Own),
+            op::BASH_TIER => self.bash_tier().map(Response::Own),
+            fetch_op::FETCH_START => self.fetch_start(request).map(Response::Framed),
+            fetch_op::FETCH_WRITE => self.fetch_write(request).map(Response::Framed),
+            fetch_op::FETCH_HEAD => self.fetch_head(request).map(Response::Framed),
+            fetch_op::FETCH_READ => self.fetch_read(request).map(Response::Framed),
+            fetch_op::FETCH_CLOSE => self.fetch_close(request).map(Response::Framed),
             _ => Err(CallError::UnknownOperation.into()),
         }
     }
 
     /// Copies a response, or keeps it for [`op::TAKE`] if it does not fit.
     fn respond(&mut self, bytes: Response, response: &mut [u8]) -> i64 {
-        let length = bytes.len();
+        let [first, second] = bytes.parts();
+        let length = first.len().saturating_add(second.len());
         if length as u64 > u64::from(self.limits.request_bytes) {
             return CallError::TooLarge as i64;
         }
-        match response.get_mut(..length) {
-            Some(into) => {
-                into.copy_from_slice(&bytes);
+        match response.get_mut(..length).and_then(|into| into.split_at_mut_checked(first.len())) {
+            Some((into_first, into_second)) => {
+                into_first.copy_from_slice(first);
+                into_second.copy_from_slice(second);
                 self.pending = None;
                 self.usage.bytes_in = self.usage.bytes_in.saturating_add(length as u64);
             }
-            None => {
-                self.pending = Some(match bytes {
-                    Response::Own(bytes) => bytes.into(),
-                    Response::Shared(bytes) => bytes,
-                });
-            }
+            None => self.pending = Some(bytes.into_bytes()),
         }
         i64::try_from(length).unwrap_or(CallError::Failed as i64)
     }

@@ -99,6 +99,7 @@ impl Broker {
             call.rights_inheriting & rights::ALL,
         );
         descriptor.flags = call.fd_flags;
+        descriptor.opened_by = Some(self.pipeline.ledger.call());
         let fd = self.descriptors.insert(descriptor)?;
         if let Some(used) = self.stream(fd) {
             used.marked = opened.created || opened.cut;

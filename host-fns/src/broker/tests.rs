@@ -294,7 +294,7 @@ fn operations_are_measured_before_they_are_parsed() {
 #[test]
 fn a_large_response_waits_to_be_taken() {
     let mut guest = Guest::new();
-    guest.broker.pending = Some(Arc::from(b"response".as_slice()));
+    guest.broker.pending = Some(bytes::Bytes::from_static(b"response"));
     assert_eq!(brokered(&mut guest, op::TAKE, b"", &mut [0; 3]), 8);
     let mut buffer = [0; 9];
     assert_eq!(brokered(&mut guest, op::TAKE, b"", &mut buffer), 8);

@@ -6,7 +6,9 @@
 //! Invariant: arguments are measured, parsed and checked against the schema
 //! before anything is recorded; then the pipeline decides. Every started call
 //! is in `running` until its outcome is written. Arguments and values that are
-//! held for started calls have at most `tool_waiting_bytes`.
+//! held for started calls have at most `tool_waiting_bytes`. In order, what the
+//! guest is told of started calls does not depend on when they end: a wait is
+//! for the oldest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,19 +19,22 @@ use std::time::Duration;
 use fumehood_guest_abi::{CallError, ToolErrorKind, ToolSearch, ToolWait, decode, encode};
 use fumehood_policies::{Canonical, JsonError, ToolRequest, ToolRequestError};
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
 
+use crate::audit::preview::preview;
 use crate::audit::{Outcome, Payload, Target};
+use crate::broker::file_tools::Fault;
 use crate::broker::{Broker, StopReason};
-use crate::environment::{Stopwatch, Waiter, Wake};
+use crate::environment::{Stopwatch, WaitResult, Waiter, Wake};
 use crate::limits::Limits;
 use crate::pipeline::{Effect as _, Refused, Suspended};
 use crate::tools::{
-    AbortOnDrop, Completions, Ended, Executor, MAX_TOOL_MESSAGE_BYTES, Task, Tool, ToolSet, capped,
-    cut,
+    AbortOnDrop, Completions, Ended, Executor, FileTool, MAX_TOOL_MESSAGE_BYTES, Task, Tool,
+    ToolSet, capped, cut,
 };
 
 /// What a record has around a value: its tags, its id and its length.
-const RECORD_BYTES: u64 = 32;
+pub(super) const RECORD_BYTES: u64 = 32;
 
 /// Room that the longest message of a failed call takes in a response.
 const MESSAGE_ROOM: u64 = MAX_TOOL_MESSAGE_BYTES as u64 + 2 * RECORD_BYTES;
@@ -51,7 +56,7 @@ impl From<CallError> for Fail {
 
 /// JSON text, encoded as the bytes of the record's `Vec<u8>`.
 #[derive(Debug)]
-struct Json(Vec<u8>);
+pub(super) struct Json(Vec<u8>);
 
 impl Serialize for Json {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -68,7 +73,7 @@ struct CallRecord<'r> {
 
 /// `ToolReply`, encoded without a step for each byte.
 #[derive(Debug, Serialize)]
-enum Reply {
+pub(super) enum Reply {
     Value(Json),
     Raised { kind: ToolErrorKind, message: String },
 }
@@ -82,9 +87,9 @@ enum Started {
 
 /// `ToolEnded`.
 #[derive(Debug, Serialize)]
-struct EndedRecord {
-    id: u64,
-    reply: Reply,
+pub(super) struct EndedRecord {
+    pub(super) id: u64,
+    pub(super) reply: Reply,
 }
 
 impl Reply {
@@ -93,13 +98,15 @@ impl Reply {
     }
 
     fn denied(refused: &Refused) -> Self {
-        let Refused { reason, hint, .. } = refused;
-        let capital = hint.get(..1).unwrap_or_default().to_ascii_uppercase();
-        let rest = hint.get(1..).unwrap_or_default();
-        Self::raised(ToolErrorKind::Denied, format!("{reason} {capital}{rest}."))
+        Self::raised(ToolErrorKind::Denied, refused.sentence())
     }
 
-    fn bytes(&self) -> u64 {
+    /// A frame, as the value that `op::TOOL_WAIT` tells of.
+    pub(super) fn frame(frame: Vec<u8>) -> Self {
+        Self::Value(Json(frame))
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
         let text = match self {
             Self::Value(Json(text)) => text.len(),
             Self::Raised { message, .. } => message.len(),
@@ -110,6 +117,22 @@ impl Reply {
 
 fn record<T: Serialize>(value: &T) -> Result<Vec<u8>, Fail> {
     encode(value).map_err(|_| Fail::Code(CallError::Failed))
+}
+
+/// Why a call from the embedder gave nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ToolCallError {
+    /// What kind of failure; `None` if the run is to end.
+    pub kind: Option<ToolErrorKind>,
+    /// One or two sentences, as the guest would see them.
+    pub message: String,
+}
+
+impl ToolCallError {
+    fn failed(message: &str) -> Self {
+        Self { kind: Some(ToolErrorKind::Failed), message: message.to_owned() }
+    }
 }
 
 /// A call that was understood and fits its tool.
@@ -139,6 +162,8 @@ pub(super) struct Tools {
     deadlines: BTreeSet<(Duration, u64)>,
     clock: Stopwatch,
     next: u64,
+    /// Started calls end in the order in which they were started.
+    in_order: bool,
 }
 
 impl Tools {
@@ -147,6 +172,7 @@ impl Tools {
         executor: Option<Arc<dyn Executor>>,
         waiter: &dyn Waiter,
         limits: &Limits,
+        in_order: bool,
     ) -> Self {
         Self {
             set,
@@ -156,11 +182,33 @@ impl Tools {
             deadlines: BTreeSet::new(),
             clock: Stopwatch::start(),
             next: 0,
+            in_order,
         }
     }
 
     pub(super) fn set(&self) -> &ToolSet {
         &self.set
+    }
+
+    /// Whether started calls end for the guest in the order of their start.
+    pub(super) fn are_in_order(&self) -> bool {
+        self.in_order
+    }
+
+    /// A number that no started call has.
+    pub(super) fn next_id(&mut self) -> u64 {
+        self.next = self.next.saturating_add(1);
+        self.next
+    }
+
+    /// Sets bytes aside that are held for the guest; whether they fit.
+    pub(super) fn charge(&self, bytes: u64) -> bool {
+        self.completions.charge(bytes)
+    }
+
+    /// Gives back what [`Tools::charge`] set aside.
+    pub(super) fn release(&self, bytes: u64) {
+        self.completions.release(bytes);
     }
 
     fn insert(&mut self, id: u64, running: Running) {
@@ -177,12 +225,31 @@ impl Tools {
 
     /// How long until the next running call times out.
     fn next_timeout(&self) -> Option<Duration> {
-        self.deadlines.first().map(|(at, _)| at.saturating_sub(self.clock.elapsed()))
+        let first = if self.in_order {
+            self.running.values().next().map(|running| running.deadline)
+        } else {
+            self.deadlines.first().map(|(at, _)| *at)
+        };
+        first.map(|at| at.saturating_sub(self.clock.elapsed()))
+    }
+
+    /// The oldest running call, if it has ended or timed out.
+    fn oldest_ended(&mut self) -> Option<(u64, Running, Ended)> {
+        let (id, deadline) = self.running.iter().next().map(|(id, call)| (*id, call.deadline))?;
+        let ended = match self.completions.take(id) {
+            Some(ended) => ended,
+            None if deadline <= self.clock.elapsed() => Ended::TimedOut,
+            None => return None,
+        };
+        self.remove(id).map(|running| (id, running, ended))
     }
 
     /// A running call that has ended or timed out; one whose value has more
     /// than `room` bytes waits.
     fn next_ended(&mut self, room: u64) -> Option<(u64, Running, Ended)> {
+        if self.in_order {
+            return self.oldest_ended();
+        }
         while let Some((id, ended)) = self.completions.take_first(room) {
             // A call that was given up may still leave its end.
             if let Some(running) = self.remove(id) {
@@ -243,7 +310,7 @@ fn meaning(tool: &Tool, ended: Ended) -> Meaning {
 }
 
 /// Logs a panic and returns the reference under which it was logged.
-fn report_fault(tool: &str, detail: &str) -> String {
+pub(super) fn report_fault(tool: &str, detail: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let reference = format!("tool-fault-{}-{number}", std::process::id());
@@ -290,10 +357,83 @@ impl Broker {
         record(&self.call_now(prepared)?)
     }
 
+    /// Carries one of the broker's own tools out: the call is decided and
+    /// recorded, and then each of its steps.
+    fn call_built_in(&mut self, tool: FileTool, prepared: Prepared) -> Result<Reply, Fail> {
+        let Prepared { request, asked, .. } = prepared;
+        let arguments = request.get().arguments().clone();
+        let most = self.limits.request_bytes;
+        let (suspended, limit) = match self.pipeline.check_with(request, asked) {
+            Ok(checked) => {
+                let limit = result_limit(most, checked.response_limit());
+                (checked.suspend(), limit)
+            }
+            Err(refused) => return Ok(Reply::denied(&refused)),
+        };
+        let told = self.file_tool(tool, &arguments);
+        let nothing = Payload::default();
+        let (outcome, given, reply) = match told {
+            Ok(text) => {
+                let json = Value::String(text).to_string().into_bytes();
+                if json.len() > limit {
+                    let message = format!("the result has more than {limit} bytes");
+                    (
+                        Outcome::TooLarge,
+                        nothing,
+                        Ok(Reply::raised(ToolErrorKind::TooLarge, message)),
+                    )
+                } else {
+                    (Outcome::Done, Payload::of(&json), Ok(Reply::Value(Json(json))))
+                }
+            }
+            Err(Fault::Message(message)) => {
+                (Outcome::ToolError, nothing, Ok(Reply::raised(ToolErrorKind::Failed, message)))
+            }
+            Err(Fault::Interrupted) => {
+                (Outcome::Cancelled, nothing, Err(Fail::Stop(StopReason::Interrupted)))
+            }
+        };
+        self.pipeline.conclude(suspended, outcome, given);
+        reply
+    }
+
+    /// Calls a tool from the embedder, as the guest would: the same schema,
+    /// decision, audit and budgets. Waits for its end.
+    ///
+    /// # Errors
+    /// [`ToolCallError`]: the tool's own message, a denial, or that the run is
+    /// to end.
+    pub fn call_tool(&mut self, name: &str, arguments: &Value) -> Result<Value, ToolCallError> {
+        let record = fumehood_guest_abi::ToolCall {
+            name: name.to_owned(),
+            arguments: arguments.to_string().into_bytes(),
+        };
+        let request =
+            encode(&record).map_err(|_| ToolCallError::failed("the call is malformed"))?;
+        let reply = match self.prepare(&request) {
+            Ok(Ok(prepared)) => self.call_now(prepared),
+            Ok(Err(reply)) => Ok(reply),
+            Err(code) => Err(Fail::Code(code)),
+        };
+        match reply {
+            Ok(Reply::Value(Json(json))) => serde_json::from_slice(&json)
+                .map_err(|_| ToolCallError::failed("the result is not JSON")),
+            Ok(Reply::Raised { kind, message }) => Err(ToolCallError { kind: Some(kind), message }),
+            Err(Fail::Code(_)) => Err(ToolCallError::failed("the call is malformed")),
+            Err(Fail::Stop(_)) => {
+                Err(ToolCallError { kind: None, message: "the run is to end".to_owned() })
+            }
+        }
+    }
+
     fn call_now(&mut self, prepared: Prepared) -> Result<Reply, Fail> {
+        if let Some(built_in) = prepared.tool.built_in() {
+            return self.call_built_in(built_in, prepared);
+        }
         let Prepared { tool, request, asked } = prepared;
         let most = self.limits.request_bytes;
-        let checked = match self.pipeline.check_with(request, asked) {
+        let shown = previewed(&tool, &request);
+        let checked = match self.pipeline.check_previewed(request, asked, shown) {
             Ok(checked) => checked,
             Err(refused) => return Ok(Reply::denied(&refused)),
         };
@@ -317,8 +457,10 @@ impl Broker {
             Err(reply) => return record(&Started::Ended(reply)),
         };
         let started = match self.tools.executor.clone() {
-            Some(executor) => self.start_on(executor.as_ref(), prepared)?,
-            None => Started::Ended(self.call_now(prepared)?),
+            Some(executor) if prepared.tool.built_in().is_none() => {
+                self.start_on(executor.as_ref(), prepared)?
+            }
+            _ => Started::Ended(self.call_now(prepared)?),
         };
         record(&started)
     }
@@ -341,7 +483,8 @@ impl Broker {
             return Ok(Started::Ended(Reply::denied(&refused)));
         }
         let most = self.limits.request_bytes;
-        let checked = match self.pipeline.check_with(request, asked) {
+        let shown = previewed(&tool, &request);
+        let checked = match self.pipeline.check_previewed(request, asked, shown) {
             Ok(checked) => checked,
             Err(refused) => {
                 self.tools.completions.release(argument_bytes);
@@ -350,7 +493,11 @@ impl Broker {
         };
         let limit = result_limit(most, checked.response_limit());
         let first = Task::start(&tool, checked.get().arguments().clone(), limit);
+        let in_order = self.tools.in_order;
         let first = first.and_then(|mut task| {
+            if in_order {
+                return Ok(task);
+            }
             // It is polled again where it goes on, with that place's waker.
             match task.poll_within(Some(executor), Waker::noop()) {
                 Poll::Pending => Ok(task),
@@ -368,8 +515,7 @@ impl Broker {
         };
         let suspended = checked.suspend();
         let tools = &mut self.tools;
-        tools.next = tools.next.saturating_add(1);
-        let id = tools.next;
+        let id = tools.next_id();
         let deadline = tools.clock.elapsed().saturating_add(tool.time_limit());
         let _handle = executor.spawn(tools.completions.follow(id, task));
         tools.insert(id, Running { suspended, tool, argument_bytes, deadline, _handle });
@@ -381,22 +527,48 @@ impl Broker {
     pub(super) fn tool_wait(&mut self, request: &[u8]) -> Result<Vec<u8>, Fail> {
         let ToolWait { timeout_ns } = decode(request).map_err(|_| CallError::Malformed)?;
         let timeout = timeout_ns.map(Duration::from_nanos);
+        if self.tools.in_order {
+            return self.wait_for_oldest(timeout);
+        }
         let watch = Stopwatch::start();
         loop {
-            let ended = self.ended_calls()?;
+            let mut ended = self.ended_calls()?;
+            self.ended_fetches(&mut ended)?;
             let left = timeout.map(|timeout| timeout.saturating_sub(watch.elapsed()));
-            let nothing = self.tools.running.is_empty() && timeout.is_none();
+            let waits = !self.tools.running.is_empty() || self.fetches.are_pending();
+            let nothing = !waits && timeout.is_none();
             if !ended.is_empty() || nothing || left == Some(Duration::ZERO) {
                 return record(&ended);
             }
             let park = left.into_iter().chain(self.tools.next_timeout()).min();
-            if self.waiter.park(park.unwrap_or(Duration::MAX)) == Wake::Interrupted {
+            if self.park(park.unwrap_or(Duration::MAX)) == Wake::Interrupted {
                 return Err(Fail::Stop(StopReason::Interrupted));
             }
         }
     }
 
-    /// Concludes started calls that have ended, as many as fit one response.
+    /// Parks until the oldest started call has ended, however long that takes:
+    /// calls take no virtual time. With none, the time passes.
+    fn wait_for_oldest(&mut self, timeout: Option<Duration>) -> Result<Vec<u8>, Fail> {
+        loop {
+            let ended = self.ended_calls()?;
+            if !ended.is_empty() {
+                return record(&ended);
+            }
+            let Some(park) = self.tools.next_timeout() else {
+                return match timeout.map(|timeout| self.wait_for(timeout)) {
+                    Some(WaitResult::Interrupted) => Err(Fail::Stop(StopReason::Interrupted)),
+                    Some(WaitResult::Elapsed) | None => record(&ended),
+                };
+            };
+            if self.park(park) == Wake::Interrupted {
+                return Err(Fail::Stop(StopReason::Interrupted));
+            }
+        }
+    }
+
+    /// Concludes started calls that have ended, as many as fit one response; in
+    /// order, one.
     fn ended_calls(&mut self) -> Result<Vec<EndedRecord>, Fail> {
         let most = u64::from(self.limits.request_bytes).saturating_sub(RECORD_BYTES);
         let mut room = most;
@@ -409,6 +581,9 @@ impl Broker {
             let reply = reply.map_err(Fail::Stop)?;
             room = room.saturating_sub(reply.bytes());
             records.push(EndedRecord { id, reply });
+            if self.tools.in_order {
+                break;
+            }
         }
         Ok(records)
     }
@@ -456,4 +631,10 @@ impl Broker {
 fn result_limit(most: u32, by_rule: Option<u64>) -> usize {
     let most = u64::from(most).saturating_sub(RECORD_BYTES.saturating_mul(3));
     usize::try_from(most.min(by_rule.unwrap_or(u64::MAX))).unwrap_or(usize::MAX)
+}
+
+/// What the audit shows of the arguments.
+fn previewed(tool: &Tool, request: &Canonical<ToolRequest>) -> Option<Arc<str>> {
+    let arguments = request.get().argument_map().filter(|arguments| !arguments.is_empty())?;
+    Some(preview(tool.schema(), arguments).into())
 }

@@ -20,7 +20,7 @@ use fumehood_policies::Verdict;
 use proptest::prelude::*;
 
 use super::tools_tests::{call_record, operate};
-use crate::audit::{AuditRecord, AuditSink, AuditUnavailable, Outcome, Phase};
+use crate::audit::{AuditNumbers, AuditRecord, AuditSink, AuditUnavailable, Outcome, Phase};
 use crate::broker::{Broker, BrokerConfig, BrokerState, Refusal, StopReason};
 use crate::call::HostCall;
 use crate::environment::{Clock, SimpleWaiter, SystemClock};
@@ -34,6 +34,8 @@ use crate::tools::testing::{Gate, Threads, tools};
 struct Sink {
     records: Mutex<Vec<AuditRecord>>,
     room: AtomicU64,
+    /// Of the session, so shared by its brokers.
+    numbers: AuditNumbers,
 }
 
 impl AuditSink for Sink {
@@ -41,7 +43,7 @@ impl AuditSink for Sink {
         let intent = record.phase == Phase::Intent;
         let room = self.room.load(Ordering::Relaxed);
         if intent && room == 0 {
-            return Err(AuditUnavailable);
+            return Err(AuditUnavailable("full"));
         }
         self.room.fetch_sub(u64::from(intent), Ordering::Relaxed);
         self.records.lock().unwrap().push(record);
@@ -159,6 +161,7 @@ impl World {
         let mut config = BrokerConfig::new("test");
         config.limits = limits();
         config.audit = Arc::<Sink>::clone(sink);
+        config.audit_numbers = sink.numbers.clone();
         config.clock = Arc::<BrokenClock>::clone(clock);
         config.meter = Some(meter.clone());
         config.tools = Arc::new(tools(gate));
@@ -278,17 +281,13 @@ impl World {
 fn check(world: World) -> Result<(), TestCaseError> {
     let World { sink, meter, guest, .. } = world;
     drop(guest);
-    let mut open: BTreeMap<(u64, usize), &'static str> = BTreeMap::new();
-    let (mut run, mut last, mut tool_calls, mut created) = (0, 0, 0, 0);
+    let mut open: BTreeMap<u64, &'static str> = BTreeMap::new();
+    let (mut last, mut tool_calls, mut created) = (0, 0, 0);
     let records = sink.records.lock().unwrap();
     for record in records.iter() {
-        // A new broker numbers anew, after the one before it is gone.
-        if record.sequence <= last {
-            prop_assert!(open.is_empty(), "{open:?}");
-            run += 1;
-        }
+        prop_assert!(record.sequence > last);
         last = record.sequence;
-        let key = (record.call, run);
+        let key = record.call;
         match record.phase {
             Phase::Intent if record.verdict == Verdict::Allow => {
                 tool_calls += u64::from(record.operation == "tool.call");

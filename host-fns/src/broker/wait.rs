@@ -62,10 +62,22 @@ impl Broker {
 
     /// Gives an interruption its chance.
     pub(super) fn yield_now(&mut self) -> Answer {
-        match self.waiter.wait(Duration::ZERO) {
+        match self.wait_for(Duration::ZERO) {
             WaitResult::Elapsed => Ok(HostAnswer::Unit),
             WaitResult::Interrupted => Err(Refusal::Stop(StopReason::Interrupted)),
         }
+    }
+
+    /// Waiting is no time of the broker's own.
+    pub(super) fn wait_for(&self, time: Duration) -> WaitResult {
+        let _executing = crate::fs::executing();
+        self.waiter.wait(time)
+    }
+
+    /// The same for what another thread wakes.
+    pub(super) fn park(&self, time: Duration) -> crate::environment::Wake {
+        let _executing = crate::fs::executing();
+        self.waiter.park(time)
     }
 
     /// Answers with every subscription that is ready; if none is, waits for
@@ -113,7 +125,7 @@ impl Broker {
         }
         let earliest = timers.iter().map(|(_, timeout)| *timeout).min().unwrap_or(0);
         let waited = if events.is_empty() { earliest } else { 0 };
-        if self.waiter.wait(Duration::from_nanos(waited)) == WaitResult::Interrupted {
+        if self.wait_for(Duration::from_nanos(waited)) == WaitResult::Interrupted {
             return Err(Refusal::Stop(StopReason::Interrupted));
         }
         let expired = timers.iter().filter(|(_, timeout)| *timeout <= waited);

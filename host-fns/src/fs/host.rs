@@ -13,7 +13,7 @@
 
 mod open;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt as _;
@@ -29,12 +29,15 @@ use crate::call::{FileType, Filestat};
 use crate::errno::Errno;
 use crate::fs::convert::{file_type, host_errno, nanoseconds, raw_time, time_spec};
 use crate::fs::node::{Entry, NewTimes, Renamed, Step, done, follow_link};
+use fumehood_policies::weaken;
 
 /// An open regular file of the host.
 #[derive(Debug)]
 pub(crate) struct HostFile {
     file: File,
     mount: usize,
+    /// It is of the lower tree of an overlay, which nothing changes.
+    lower: bool,
 }
 
 /// An open directory of the host.
@@ -48,6 +51,10 @@ impl HostFile {
     pub(crate) fn mount(&self) -> usize {
         self.mount
     }
+
+    pub(super) fn is_lower(&self) -> bool {
+        self.lower
+    }
 }
 
 impl HostDirectoryHandle {
@@ -59,9 +66,12 @@ impl HostDirectoryHandle {
 /// One mounted host directory.
 pub(crate) struct HostDirectory {
     number: usize,
+    lower: bool,
     at: GuestPath,
     access: Access,
     root: Arc<HostDirectoryHandle>,
+    /// The one name in it that is the mount, if that is a file.
+    only: Option<OsString>,
     root_device: u64,
     inode_key: [u8; 32],
     entry_limit: usize,
@@ -111,9 +121,11 @@ impl HostDirectory {
         let root_device = dir.dir_metadata()?.dev();
         Ok(Self {
             number,
+            lower: false,
             at,
             access,
             root: Arc::new(HostDirectoryHandle { dir, mount: number }),
+            only: None,
             root_device,
             inode_key,
             entry_limit: limits.entries as usize,
@@ -122,16 +134,39 @@ impl HostDirectory {
         })
     }
 
+    /// Shows one file of it, as the mount itself.
+    pub(super) fn with_only(self, only: Option<OsString>) -> Self {
+        Self { only, ..self }
+    }
+
+    pub(super) fn is_directory(&self) -> bool {
+        self.only.is_none()
+    }
+
+    /// As the lower tree of an overlay: only looked at and read.
+    pub(super) fn into_lower(self) -> Self {
+        Self { lower: true, access: Access::ReadOnly, ..self }
+    }
+
+    pub(super) fn entry_limit(&self) -> usize {
+        self.entry_limit
+    }
+
+    pub(super) fn file_limit(&self) -> u64 {
+        self.file_limit
+    }
+
     pub(crate) fn at(&self) -> &GuestPath {
         &self.at
     }
 
     /// Every change asks this first, whatever was decided before.
     fn writable(&self) -> Result<(), Errno> {
-        if self.access == Access::ReadWrite { Ok(()) } else { Err(Errno::Rofs) }
+        let off = weaken::off(weaken::Defence::ReadOnlyMounts);
+        if off || self.access == Access::ReadWrite { Ok(()) } else { Err(Errno::Rofs) }
     }
 
-    fn check_depth(&self, path: &GuestPath) -> Result<(), Errno> {
+    pub(super) fn check_depth(&self, path: &GuestPath) -> Result<(), Errno> {
         if path.depth() > self.depth_limit { Err(Errno::Nametoolong) } else { Ok(()) }
     }
 
@@ -152,8 +187,12 @@ impl HostDirectory {
     }
 
     /// Opens the parent of `path` without following any link.
-    fn place<'r, 'p>(&'r self, path: &'p GuestPath) -> Result<Step<Place<'r, 'p>>, Errno> {
+    fn place<'r: 'p, 'p>(&'r self, path: &'p GuestPath) -> Result<Step<Place<'r, 'p>>, Errno> {
         let relative = path.strip_prefix(&self.at).ok_or(Errno::Perm)?;
+        if let Some(only) = &self.only {
+            let place = Place { parent: Handle::Root(&self.root.dir), name: Some(only) };
+            return if relative.is_empty() { Ok(Step::Done(place)) } else { Err(Errno::Notdir) };
+        }
         if let Some(slash) = relative.iter().rposition(|byte| *byte == b'/')
             && let (Some(above), Some(name)) = (relative.get(..slash), path.file_name())
             && let Some(dir) = self.parent_at_once(above)
@@ -213,7 +252,11 @@ impl HostDirectory {
         parent: &Dir,
         name: &OsStr,
     ) -> Result<Step<T>, Errno> {
-        let target = parent.read_link_contents(name).map_err(|error| host_errno(&error))?;
+        let target = parent.read_link_contents(name).map_err(|error| match host_errno(&error) {
+            // It is no link any more.
+            Errno::Inval => Errno::Busy,
+            errno => errno,
+        })?;
         let to = follow_link(path, end, &self.at, target.as_os_str().as_bytes(), false)?;
         Ok(Step::redirect(to))
     }
@@ -293,12 +336,16 @@ impl HostDirectory {
         if path.must_be_dir {
             return Err(Errno::Noent);
         }
-        // A link that leads out would be followed by tools of the host.
-        follow_link(&path.path, path.path.as_bytes().len(), &self.at, target, false)?;
-        stays_below(target)?;
+        self.check_target(&path.path, target)?;
         let target = OsStr::from_bytes(target);
         place.parent.symlink_contents(target, name).map_err(|error| host_errno(&error))?;
         Ok(Step::Done(()))
+    }
+
+    /// A link that leads out would be followed by tools of the host.
+    pub(super) fn check_target(&self, path: &GuestPath, target: &[u8]) -> Result<(), Errno> {
+        follow_link(path, path.as_bytes().len(), &self.at, target, false)?;
+        stays_below(target)
     }
 
     pub(crate) fn remove(&self, path: &RequestedPath) -> Result<Step<()>, Errno> {
@@ -434,7 +481,7 @@ impl HostDirectory {
 
     /// A number that is stable within the session and tells nothing of the
     /// host's.
-    fn virtual_inode(&self, device: u64, inode: u64) -> u64 {
+    pub(super) fn virtual_inode(&self, device: u64, inode: u64) -> u64 {
         let mut hash = Sha256::new();
         hash.update(self.inode_key);
         hash.update(device.to_le_bytes());
@@ -555,7 +602,7 @@ fn ordinary(metadata: &Metadata) -> Result<(), Errno> {
 /// A link that the guest makes names what lies below it. With a `..` in it, it
 /// could be made inside the mount and then lead out of it for tools of the
 /// host, once it, a directory above it or a link it goes through was moved.
-fn stays_below(target: &[u8]) -> Result<(), Errno> {
+pub(super) fn stays_below(target: &[u8]) -> Result<(), Errno> {
     let climbs = target.split(|byte| *byte == b'/').any(|name| name == b"..");
     if climbs || target.starts_with(b"/") { Err(Errno::Perm) } else { Ok(()) }
 }

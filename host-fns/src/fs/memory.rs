@@ -8,6 +8,8 @@
 //! their limits. An inode lives as long as a name or a descriptor holds it.
 //! Every change is checked to the end before the first part of it is made.
 
+mod files;
+
 use std::sync::Arc;
 
 use fumehood_policies::{GuestPath, MAX_PATH_BYTES, RequestedPath};

@@ -1,6 +1,7 @@
 //! The file system the guest sees: a tree of mounts.
 //!
-//! What: the in-memory root and host directories, behind one set of executors.
+//! What: the in-memory root, host directories and overlays on them, behind one
+//! set of executors.
 //! Why: one place decides which backend a path belongs to.
 //!
 //! Invariant: an executor that acts on a path takes a [`Checked`] request and
@@ -9,10 +10,15 @@
 
 mod content;
 mod convert;
+pub(crate) mod handle;
 mod host;
 mod memory;
 mod mount;
+mod mounted;
 mod node;
+pub(crate) mod overlay;
+mod shown;
+mod watch;
 
 #[cfg(test)]
 mod host_tests;
@@ -28,12 +34,24 @@ use crate::errno::Errno;
 use crate::limits::Limits;
 use crate::pipeline::Checked;
 
+use host::HostFile;
 pub(crate) use host::HostLimits;
-use host::{HostDirectory, HostFile};
 pub(crate) use memory::MemoryTree;
-pub use mount::{HostMount, MountError};
+pub(crate) use mount::forbidden;
+pub use mount::{HostMount, MountError, lies_in};
+use mounted::Mounted;
 use node::done;
 pub(crate) use node::{Entry, NewTimes, Node, OpenHow, Opened, Renamed, Step, path_errno};
+pub use overlay::{MAX_WORKSPACE_BYTES, MAX_WORKSPACE_INODES, WorkspaceLimits};
+#[cfg(test)]
+pub(crate) use shown::MAX_TOUCHED;
+use shown::Shown;
+pub use watch::{MAX_WATCHED, Watched};
+
+/// The time of an executor, for whoever listens to spans.
+pub(crate) fn executing() -> tracing::span::EnteredSpan {
+    tracing::trace_span!("execute").entered()
+}
 
 /// Which spelling of the request's paths insisted on a directory.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,7 +70,9 @@ enum Backend {
 /// All mounts.
 pub(crate) struct Vfs {
     pub(crate) memory: MemoryTree,
-    hosts: Vec<HostDirectory>,
+    hosts: Vec<Mounted>,
+    /// In deterministic mode: what is shown of host files.
+    shown: Option<Shown>,
 }
 
 type Request<'c, 'p> = &'c Checked<'p, FsRequest>;
@@ -72,7 +92,29 @@ fn both(
 impl Vfs {
     /// An in-memory root with nothing in it.
     pub(crate) fn new(limits: Arc<Limits>, now: u64) -> Self {
-        Self { memory: MemoryTree::new(limits, now), hosts: Vec::new() }
+        Self { memory: MemoryTree::new(limits, now), hosts: Vec::new(), shown: None }
+    }
+
+    /// From now on shows nothing of host files that differs from machine to
+    /// machine; times start at `start_ns`.
+    pub(crate) fn show_no_host_numbers(&mut self, start_ns: u64) {
+        self.shown = Some(Shown::new(start_ns));
+    }
+
+    /// Tells what is shown that a change of a host file was made.
+    fn note<T>(&mut self, path: &GuestPath, step: &Step<T>, change: impl FnOnce(&mut Shown, &T)) {
+        if let (Some(shown), Step::Done(done)) = (&mut self.shown, step)
+            && self.hosts.iter().any(|host| path.starts_with(host.at()))
+        {
+            change(shown, done);
+        }
+    }
+
+    fn show(&self, path: Option<&GuestPath>, stat: Filestat) -> Filestat {
+        match &self.shown {
+            Some(shown) => shown.stat(path, stat),
+            None => stat,
+        }
     }
 
     /// Mounts a host directory; its mount point must already be there.
@@ -83,8 +125,7 @@ impl Vfs {
         limits: HostLimits,
     ) -> std::io::Result<()> {
         let number = self.hosts.len();
-        let HostMount { at, dir, access } = mount;
-        self.hosts.push(HostDirectory::new(number, at, access, dir, inode_key, limits)?);
+        self.hosts.push(Mounted::new(number, mount, inode_key, limits)?);
         Ok(())
     }
 
@@ -95,8 +136,13 @@ impl Vfs {
             .map_or(Backend::Memory, Backend::Host)
     }
 
-    fn host(&self, number: usize) -> Result<&HostDirectory, Errno> {
+    fn host(&self, number: usize) -> Result<&Mounted, Errno> {
         self.hosts.get(number).ok_or(Errno::Badf)
+    }
+
+    /// Where the first host directory is mounted.
+    pub(crate) fn first_mount(&self) -> Option<GuestPath> {
+        self.hosts.iter().find(|host| host.is_directory()).map(|host| host.at().clone())
     }
 
     /// Whether both paths are in one mount.
@@ -122,10 +168,19 @@ impl Vfs {
         how: OpenHow,
         now: u64,
     ) -> Result<Step<Opened>, Errno> {
+        let _executing = executing();
         let path = first(checked, spelling);
         match self.backend(&path.path) {
             Backend::Memory => self.memory.open(&path, how, now),
-            Backend::Host(number) => self.host(number)?.open(&path, how),
+            Backend::Host(number) => {
+                let step = self.host(number)?.open(&path, how)?;
+                self.note(&path.path, &step, |shown, opened| match (opened.created, opened.cut) {
+                    (true, _) => shown.created(&path.path, now),
+                    (false, true) => shown.modified(&path.path, now),
+                    (false, false) => {}
+                });
+                Ok(step)
+            }
         }
     }
 
@@ -135,10 +190,14 @@ impl Vfs {
         spelling: Spelling,
         follow: bool,
     ) -> Result<Step<Filestat>, Errno> {
+        let _executing = executing();
         let path = first(checked, spelling);
         match self.backend(&path.path) {
             Backend::Memory => self.memory.metadata(&path, follow),
-            Backend::Host(number) => self.host(number)?.metadata(&path, follow),
+            Backend::Host(number) => Ok(match self.host(number)?.metadata(&path, follow)? {
+                Step::Done(stat) => Step::Done(self.show(Some(&path.path), stat)),
+                redirect => redirect,
+            }),
         }
     }
 
@@ -147,6 +206,7 @@ impl Vfs {
         checked: Request<'_, '_>,
         spelling: Spelling,
     ) -> Result<Step<Vec<u8>>, Errno> {
+        let _executing = executing();
         let path = first(checked, spelling);
         match self.backend(&path.path) {
             Backend::Memory => self.memory.read_link(&path),
@@ -160,10 +220,15 @@ impl Vfs {
         spelling: Spelling,
         now: u64,
     ) -> Result<Step<()>, Errno> {
+        let _executing = executing();
         let path = first(checked, spelling);
         match self.backend(&path.path) {
             Backend::Memory => self.memory.create_directory(&path, now),
-            Backend::Host(number) => self.host(number)?.create_directory(&path),
+            Backend::Host(number) => {
+                let step = self.host(number)?.create_directory(&path)?;
+                self.note(&path.path, &step, |shown, ()| shown.created(&path.path, now));
+                Ok(step)
+            }
         }
     }
 
@@ -173,10 +238,15 @@ impl Vfs {
         spelling: Spelling,
         now: u64,
     ) -> Result<Step<()>, Errno> {
+        let _executing = executing();
         let path = first(checked, spelling);
         match self.backend(&path.path) {
             Backend::Memory => self.memory.remove(&path, now),
-            Backend::Host(number) => self.host(number)?.remove(&path),
+            Backend::Host(number) => {
+                let step = self.host(number)?.remove(&path)?;
+                self.note(&path.path, &step, |shown, ()| shown.removed(&path.path, now));
+                Ok(step)
+            }
         }
     }
 
@@ -186,11 +256,16 @@ impl Vfs {
         spelling: Spelling,
         now: u64,
     ) -> Result<Step<()>, Errno> {
+        let _executing = executing();
         let path = first(checked, spelling);
         self.check_not_pinned(&path.path)?;
         match self.backend(&path.path) {
             Backend::Memory => self.memory.remove_directory(&path, now),
-            Backend::Host(number) => self.host(number)?.remove_directory(&path),
+            Backend::Host(number) => {
+                let step = self.host(number)?.remove_directory(&path)?;
+                self.note(&path.path, &step, |shown, ()| shown.removed(&path.path, now));
+                Ok(step)
+            }
         }
     }
 
@@ -201,10 +276,15 @@ impl Vfs {
         target: &[u8],
         now: u64,
     ) -> Result<Step<()>, Errno> {
+        let _executing = executing();
         let path = first(checked, spelling);
         match self.backend(&path.path) {
             Backend::Memory => self.memory.symlink(target, &path, now),
-            Backend::Host(number) => self.host(number)?.symlink(target, &path),
+            Backend::Host(number) => {
+                let step = self.host(number)?.symlink(target, &path)?;
+                self.note(&path.path, &step, |shown, ()| shown.created(&path.path, now));
+                Ok(step)
+            }
         }
     }
 
@@ -215,11 +295,16 @@ impl Vfs {
         follow: bool,
         now: u64,
     ) -> Result<Step<()>, Errno> {
+        let _executing = executing();
         let (old, new) = both(checked, spelling)?;
         match (self.backend(&old.path), self.backend(&new.path)) {
             (from, to) if from != to => self.across(from, &old),
             (Backend::Memory, _) => self.memory.link(&old, &new, follow, now),
-            (Backend::Host(number), _) => self.host(number)?.link(&old, &new, follow),
+            (Backend::Host(number), _) => {
+                let step = self.host(number)?.link(&old, &new, follow)?;
+                self.note(&old.path, &step, |shown, ()| shown.linked(&old.path, &new.path, now));
+                Ok(step)
+            }
         }
     }
 
@@ -239,13 +324,22 @@ impl Vfs {
         spelling: Spelling,
         now: u64,
     ) -> Result<Step<Renamed>, Errno> {
+        let _executing = executing();
         let (old, new) = both(checked, spelling)?;
         self.check_not_pinned(&old.path)?;
         self.check_not_pinned(&new.path)?;
         match (self.backend(&old.path), self.backend(&new.path)) {
             (from, to) if from != to => self.across(from, &old),
             (Backend::Memory, _) => self.memory.rename(&old, &new, now),
-            (Backend::Host(number), _) => self.host(number)?.rename(&old, &new),
+            (Backend::Host(number), _) => {
+                let step = self.host(number)?.rename(&old, &new)?;
+                self.note(&old.path, &step, |shown, renamed| {
+                    if !renamed.nothing {
+                        shown.renamed(&old.path, &new.path, now);
+                    }
+                });
+                Ok(step)
+            }
         }
     }
 
@@ -257,10 +351,15 @@ impl Vfs {
         times: NewTimes,
         now: u64,
     ) -> Result<Step<()>, Errno> {
+        let _executing = executing();
         let path = first(checked, spelling);
         match self.backend(&path.path) {
             Backend::Memory => self.memory.set_times(&path, follow, times, now),
-            Backend::Host(number) => self.host(number)?.set_times(&path, follow, times),
+            Backend::Host(number) => {
+                let step = self.host(number)?.set_times(&path, follow, times)?;
+                self.note(&path.path, &step, |shown, ()| shown.set_times(&path.path, times, now));
+                Ok(step)
+            }
         }
     }
 
@@ -273,17 +372,21 @@ impl Vfs {
         times: NewTimes,
         now: u64,
     ) -> Result<Step<()>, Errno> {
+        let _executing = executing();
         debug_assert_eq!(checked.get().action, FsAction::SetTimes);
-        match node {
+        let path = &checked.get().path;
+        let step = match node {
             Node::MemoryFile(number) | Node::MemoryDirectory(number) => {
                 self.memory.set_times_of(*number, times, now)
             }
-            Node::HostFile(file) => self.host(file.mount())?.set_times_file(file, times),
+            Node::HostFile(file) => self.host(file.mount())?.set_times_file(file, path, times),
             Node::HostDirectory(directory) => {
-                self.host(directory.mount())?.set_times_directory(directory, times)
+                self.host(directory.mount())?.set_times_directory(directory, path, times)
             }
         }
-        .map(Step::Done)
+        .map(Step::Done)?;
+        self.note(path, &step, |shown, ()| shown.set_times(path, times, now));
+        Ok(step)
     }
 
     /// Lists an open directory. The request was decided for the path it was
@@ -293,10 +396,18 @@ impl Vfs {
         checked: Request<'_, '_>,
         node: &Node,
     ) -> Result<Step<Vec<Entry>>, Errno> {
+        let _executing = executing();
         debug_assert_eq!(checked.get().action, FsAction::List);
         match node {
             Node::MemoryDirectory(number) => self.memory.list(*number),
-            Node::HostDirectory(directory) => self.host(directory.mount())?.list(directory),
+            Node::HostDirectory(directory) => {
+                let path = &checked.get().path;
+                let entries = self.host(directory.mount())?.list(directory, path)?;
+                Ok(match &self.shown {
+                    Some(shown) => shown.list(path, entries),
+                    None => entries,
+                })
+            }
             Node::MemoryFile(_) | Node::HostFile(_) => Err(Errno::Notdir),
         }
         .map(Step::Done)
@@ -304,17 +415,23 @@ impl Vfs {
 
     // Streams: decided when the node was opened.
 
-    pub(crate) fn stat(&self, node: &Node) -> Result<Filestat, Errno> {
-        match node {
-            Node::MemoryFile(number) | Node::MemoryDirectory(number) => self.memory.stat(*number),
-            Node::HostFile(file) => self.host(file.mount())?.stat_file(file),
-            Node::HostDirectory(directory) => {
-                self.host(directory.mount())?.stat_directory(directory)
+    /// `path` is where the node was opened, unless that name is gone.
+    pub(crate) fn stat(&self, node: &Node, path: Option<&GuestPath>) -> Result<Filestat, Errno> {
+        let _executing = executing();
+        let stat = match node {
+            Node::MemoryFile(number) | Node::MemoryDirectory(number) => {
+                return self.memory.stat(*number);
             }
-        }
+            Node::HostFile(file) => self.host(file.mount())?.stat_file(file)?,
+            Node::HostDirectory(directory) => {
+                self.host(directory.mount())?.stat_directory(directory)?
+            }
+        };
+        Ok(self.show(path, stat))
     }
 
     pub(crate) fn length(&self, node: &Node) -> Result<u64, Errno> {
+        let _executing = executing();
         match node {
             Node::MemoryFile(number) => self.memory.length(*number),
             Node::HostFile(file) => file.length(),
@@ -328,6 +445,7 @@ impl Vfs {
         offset: u64,
         into: &mut [u8],
     ) -> Result<usize, Errno> {
+        let _executing = executing();
         match node {
             Node::MemoryFile(number) => self.memory.read_at(*number, offset, into),
             Node::HostFile(file) => file.read_at(offset, into),
@@ -335,13 +453,18 @@ impl Vfs {
         }
     }
 
+    /// `path` is where the node was opened, unless that name is gone.
     pub(crate) fn write_at(
         &mut self,
-        node: &Node,
+        (node, path): (&Node, Option<&GuestPath>),
         offset: u64,
         data: &[u8],
         now: u64,
     ) -> Result<usize, Errno> {
+        let _executing = executing();
+        if let (Some(shown), Some(path), Node::HostFile(_)) = (&mut self.shown, path, node) {
+            shown.modified(path, now);
+        }
         match node {
             Node::MemoryFile(number) => {
                 self.memory.write_at(*number, offset, data, now).map(|()| data.len())
@@ -351,7 +474,17 @@ impl Vfs {
         }
     }
 
-    pub(crate) fn set_length(&mut self, node: &Node, length: u64, now: u64) -> Result<(), Errno> {
+    /// `path` is where the node was opened, unless that name is gone.
+    pub(crate) fn set_length(
+        &mut self,
+        (node, path): (&Node, Option<&GuestPath>),
+        length: u64,
+        now: u64,
+    ) -> Result<(), Errno> {
+        let _executing = executing();
+        if let (Some(shown), Some(path), Node::HostFile(_)) = (&mut self.shown, path, node) {
+            shown.modified(path, now);
+        }
         match node {
             Node::MemoryFile(number) => self.memory.set_length(*number, length, now),
             Node::HostFile(file) => self.host(file.mount())?.set_length(file, length),
@@ -360,6 +493,7 @@ impl Vfs {
     }
 
     pub(crate) fn sync(&self, node: &Node, data_only: bool) -> Result<(), Errno> {
+        let _executing = executing();
         match node {
             Node::HostFile(file) => HostFile::sync(file, data_only),
             _ => Ok(()),
@@ -368,6 +502,7 @@ impl Vfs {
 
     /// Lets go of an open object.
     pub(crate) fn close(&mut self, node: &Node) {
+        let _executing = executing();
         if let Node::MemoryFile(number) | Node::MemoryDirectory(number) = node {
             self.memory.close(*number);
         }

@@ -10,10 +10,14 @@
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, MetadataExt as _};
 use fumehood_policies::{Access, GuestPath};
+
+use crate::fs::overlay::Layer;
+use fumehood_policies::weaken;
 
 /// A host directory that is to be mounted.
 #[derive(Debug)]
@@ -24,6 +28,10 @@ pub struct HostMount {
     pub dir: Dir,
     /// How it may be used.
     pub access: Access,
+    /// The changes over it, if it is the project of a workspace.
+    pub(crate) overlay: Option<Arc<Layer>>,
+    /// The one file of it that is mounted, if it is not the directory.
+    pub(crate) file: Option<OsString>,
 }
 
 /// Why a host directory cannot be mounted. Shown to the operator, never to the
@@ -47,6 +55,12 @@ pub enum MountError {
     /// It is something else.
     #[error("{host:?} is not a directory: mount the directory that holds it")]
     NotADirectory {
+        /// As given.
+        host: PathBuf,
+    },
+    /// It is something else.
+    #[error("{host:?} is not a regular file: name a file or a directory")]
+    NotAFile {
         /// As given.
         host: PathBuf,
     },
@@ -79,6 +93,7 @@ impl MountError {
             Self::MountPoint { .. } => "mount_point",
             Self::Missing { .. } => "mount_missing",
             Self::NotADirectory { .. } => "mount_not_a_directory",
+            Self::NotAFile { .. } => "mount_not_a_file",
             Self::Forbidden { .. } => "mount_forbidden",
             Self::Unreadable { .. } => "mount_unreadable",
         }
@@ -86,6 +101,37 @@ impl MountError {
 }
 
 impl HostMount {
+    /// A directory that is open already.
+    #[must_use]
+    pub(crate) fn of(at: GuestPath, dir: Dir, access: Access) -> Self {
+        Self { at, dir, access, overlay: None, file: None }
+    }
+
+    /// Another handle of the same mount, its changes shared.
+    ///
+    /// # Errors
+    /// If the process has no descriptor left.
+    pub fn try_clone(&self) -> std::io::Result<Self> {
+        let dir = self.dir.try_clone()?;
+        let (at, overlay) = (self.at.clone(), self.overlay.clone());
+        Ok(Self { at, dir, access: self.access, overlay, file: self.file.clone() })
+    }
+
+    /// With no more than this right.
+    #[must_use]
+    pub fn limited_to(self, access: Access) -> Self {
+        Self { access: self.access.min(access), ..self }
+    }
+
+    /// Whether what `file` names, or that name itself, lies in the directory.
+    /// Directories are compared, not their names.
+    ///
+    /// # Errors
+    /// The system's reason; so also for a file that is not there.
+    pub fn holds(&self, file: &Path) -> std::io::Result<bool> {
+        lies_in(file, &self.dir)
+    }
+
     /// Opens the directory `host` to be mounted at the guest path `at`.
     ///
     /// The handle stays with the directory that was opened, also if its name
@@ -120,7 +166,36 @@ impl HostMount {
         if let Err(source) = dir.entries() {
             return Err(MountError::Unreadable { host: host.to_owned(), source });
         }
-        Ok(Self { at, dir, access })
+        Ok(Self::of(at, dir, access))
+    }
+
+    /// Opens the regular file `host` to be seen, read only, at the guest path
+    /// `at`. All links are followed now; of its directory nothing else can be
+    /// reached.
+    ///
+    /// # Errors
+    /// [`MountError`], one sentence each.
+    pub fn open_file_at(at: GuestPath, host: &Path) -> Result<Self, MountError> {
+        if at.is_root() {
+            return Err(MountError::MountPoint { at: at.to_string() });
+        }
+        let fail = |error| cannot_open(host, error);
+        let real = resolved(host).map_err(fail)?;
+        let not_a_file = || MountError::NotAFile { host: host.to_owned() };
+        let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else {
+            return Err(not_a_file());
+        };
+        let dir = Dir::open_ambient_dir(parent, ambient_authority()).map_err(fail)?;
+        if is_kernel_view(&dir) {
+            let what = "in a file system of the kernel";
+            return Err(MountError::Forbidden { host: host.to_owned(), what });
+        }
+        if !dir.symlink_metadata(name).map_err(fail)?.is_file() {
+            return Err(not_a_file());
+        }
+        dir.open(name).map_err(fail)?;
+        let file = Some(name.to_owned());
+        Ok(Self { file, ..Self::of(at, dir, Access::ReadOnly) })
     }
 
     /// The guest path of a mount, from text.
@@ -140,6 +215,11 @@ impl HostMount {
     }
 }
 
+#[allow(clippy::disallowed_methods, reason = "the adapter for mounts")]
+fn resolved(host: &Path) -> std::io::Result<PathBuf> {
+    std::fs::canonicalize(host)
+}
+
 fn cannot_open(host: &Path, error: std::io::Error) -> MountError {
     let host = host.to_owned();
     match error.kind() {
@@ -150,7 +230,10 @@ fn cannot_open(host: &Path, error: std::io::Error) -> MountError {
 }
 
 /// Compares what was opened, not how it is spelled.
-fn forbidden(host: &Path, dir: &Dir) -> Option<&'static str> {
+pub(crate) fn forbidden(host: &Path, dir: &Dir) -> Option<&'static str> {
+    if weaken::off(weaken::Defence::ForbiddenMounts) {
+        return None;
+    }
     if is_kernel_view(dir) {
         return Some("a file system of the kernel");
     }
@@ -185,11 +268,32 @@ fn forbidden(host: &Path, dir: &Dir) -> Option<&'static str> {
         .then_some("a directory with sockets of daemons")
 }
 
+/// Whether what `file` names, or that name itself, lies in a directory. See
+/// [`HostMount::holds`].
+///
+/// # Errors
+/// The system's reason.
+pub fn lies_in(file: &Path, directory: impl AsFd) -> std::io::Result<bool> {
+    let directory = rustix::fs::fstat(directory)?;
+    let named = match file.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(parent) => parent.canonicalize()?,
+        None => Path::new(".").canonicalize()?,
+    };
+    let real = file.canonicalize()?;
+    for above in named.ancestors().chain(real.ancestors().skip(1)) {
+        let found = rustix::fs::stat(above)?;
+        if (found.st_dev, found.st_ino) == (directory.st_dev, directory.st_ino) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 #[allow(
     clippy::disallowed_methods,
     reason = "the adapter for mounts; the operator's own home directory"
 )]
-fn home() -> OsString {
+pub(crate) fn home() -> OsString {
     std::env::var_os("HOME").unwrap_or_default()
 }
 

@@ -9,6 +9,7 @@
 //! that went through [`crate::Pipeline`]; of what it gives back the guest sees
 //! a value within the limits or a [`ToolError`]'s message, never a panic.
 
+mod built_in;
 mod index;
 mod result;
 mod set;
@@ -19,6 +20,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+use fumehood_policies::weaken;
 use std::error::Error;
 use std::fmt::{self, Write as _};
 use std::pin::Pin;
@@ -29,13 +31,19 @@ use fumehood_policies::is_tool_name;
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 
+pub(crate) use built_in::FileTool;
+pub use built_in::{
+    MAX_FILE_TOOL_DEPTH, MAX_FILE_TOOL_ENTRIES, MAX_FILE_TOOL_PATTERN_BYTES,
+    MAX_FILE_TOOL_READ_BYTES, MAX_FILE_TOOL_VISITS, MAX_FILE_TOOL_WRITE_BYTES,
+    MAX_GREP_LINE_CHARACTERS, file_tools,
+};
 pub use index::MAX_SEARCH_RESULTS;
 #[cfg(test)]
 pub(crate) use index::{MAX_QUERY_BYTES, MAX_QUERY_WORDS};
 #[cfg(test)]
 pub(crate) use result::MAX_RESULT_DEPTH;
 pub use set::{MAX_TOOLS, ToolSet};
-pub(crate) use task::{Completions, Ended, Task};
+pub(crate) use task::{Completions, Ended, Task, text_of as panic_text};
 
 /// How long a call may take unless the tool says otherwise.
 pub const DEFAULT_TOOL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -172,6 +180,8 @@ pub struct Tool {
     parameters: Vec<String>,
     timeout: Duration,
     function: Box<Function>,
+    /// The broker carries it out itself.
+    built_in: Option<FileTool>,
 }
 
 impl fmt::Debug for Tool {
@@ -228,6 +238,7 @@ impl Tool {
             validator,
             timeout: DEFAULT_TOOL_TIMEOUT,
             function: Box::new(function),
+            built_in: None,
         })
     }
 
@@ -280,6 +291,10 @@ impl Tool {
         self.timeout
     }
 
+    pub(crate) fn built_in(&self) -> Option<FileTool> {
+        self.built_in
+    }
+
     fn call(&self, arguments: Value) -> ToolFuture {
         (self.function)(arguments)
     }
@@ -289,7 +304,8 @@ impl Tool {
     /// # Errors
     /// A sentence for the guest.
     pub(crate) fn check_arguments(&self, arguments: &Value) -> Result<(), String> {
-        if self.validator.is_valid(arguments) {
+        let off = weaken::off(weaken::Defence::ToolSchema);
+        if off || self.validator.is_valid(arguments) {
             return Ok(());
         }
         let Err(error) = self.validator.validate(arguments) else { return Ok(()) };
@@ -349,6 +365,15 @@ pub(crate) fn capped(text: fmt::Arguments<'_>, limit: usize) -> String {
     let mut written = Capped(String::new(), limit);
     let _ = written.write_fmt(text);
     written.0
+}
+
+/// Longest sentence of which a result has many, in bytes; the rest is cut.
+const SHORT_BYTES: usize = 256;
+
+/// Cuts text to what one of many sentences may have.
+pub(crate) fn cut_short(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(SHORT_BYTES));
+    text
 }
 
 /// Cuts text to what the guest may see.

@@ -152,7 +152,7 @@ fn panicked(panic: Box<dyn Any + Send>) -> Ended {
     Ended::Panicked(text_of(&*panic))
 }
 
-fn text_of(panic: &(dyn Any + Send)) -> String {
+pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }

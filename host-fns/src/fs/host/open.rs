@@ -90,7 +90,8 @@ impl HostDirectory {
             io::ErrorKind::AlreadyExists => Errno::Again,
             _ => host_errno(&error),
         })?;
-        let node = Node::HostFile(Arc::new(HostFile { file, mount: self.number }));
+        let node =
+            Node::HostFile(Arc::new(HostFile { file, mount: self.number, lower: self.lower }));
         Ok(Opened { node, created: true, cut: false })
     }
 
@@ -126,7 +127,8 @@ impl HostDirectory {
         if cut {
             file.set_len(0).map_err(|error| host_errno(&error))?;
         }
-        let node = Node::HostFile(Arc::new(HostFile { file, mount: self.number }));
+        let node =
+            Node::HostFile(Arc::new(HostFile { file, mount: self.number, lower: self.lower }));
         Ok(Opened { node, created: false, cut })
     }
 }

@@ -1,16 +1,11 @@
-//! Audit records and where they go.
-//!
-//! What: an effect that is decided each time has an intent record before it
-//! and an outcome record after it; looking and streams are summed.
-//! Why: what happened can be told afterwards, also if the code hid it.
+//! What an audit record says.
 //!
 //! Invariant: records are plain structs; text is made from them only by a sink
-//! that needs it, never on the path of the guest. They hold no payload.
+//! that needs it. They hold no payload: its size, its digest, and of a tool's
+//! arguments a preview that [`crate::audit::preview`] made.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use fumehood_policies::{GuestPath, Verdict};
 use sha2::{Digest as _, Sha256};
@@ -30,6 +25,33 @@ pub enum Target {
     Paths(GuestPath, GuestPath),
     /// A tool of the embedder; never its arguments.
     Tool(Arc<str>),
+    /// A request to the network: method and URL, never the query, the headers
+    /// or the body.
+    Request(&'static str, Arc<str>),
+    /// A program, by the name that the guest sees.
+    Program(Arc<str>),
+    /// A command of the native tier, escaped and cut.
+    Command(Arc<str>),
+}
+
+impl Target {
+    /// The first object, where there are two.
+    #[must_use]
+    pub fn first(&self) -> Option<&GuestPath> {
+        match self {
+            Self::Paths(from, _) => Some(from),
+            _ => None,
+        }
+    }
+
+    /// The second object, where there are two.
+    #[must_use]
+    pub fn second(&self) -> Option<&GuestPath> {
+        match self {
+            Self::Paths(_, to) => Some(to),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Target {
@@ -40,7 +62,9 @@ impl fmt::Display for Target {
             Self::Name(name) => formatter.write_str(name),
             Self::Path(path) => path.fmt(formatter),
             Self::Paths(from, to) => write!(formatter, "{from} -> {to}"),
-            Self::Tool(name) => formatter.write_str(name),
+            Self::Tool(name) | Self::Command(name) => formatter.write_str(name),
+            Self::Program(name) => fumehood_policies::escape(name.as_bytes(), formatter),
+            Self::Request(method, url) => write!(formatter, "{method} {url}"),
         }
     }
 }
@@ -65,6 +89,10 @@ pub enum Outcome {
     Cancelled,
     /// The host code panicked in the middle.
     Unknown,
+    /// Nothing was done: it could not be recorded everywhere it has to be.
+    NotStarted,
+    /// A run ended, in this way.
+    Ended(&'static str),
 }
 
 impl Outcome {
@@ -80,6 +108,8 @@ impl Outcome {
             Self::TooLarge => "too_large",
             Self::Cancelled => "cancelled",
             Self::Unknown => "unknown",
+            Self::NotStarted => "not_started",
+            Self::Ended(kind) => kind,
         }
     }
 }
@@ -127,15 +157,32 @@ pub enum Phase {
     },
 }
 
+/// What an effect draws on, as its record sees it: other calls of the session
+/// may draw on it at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draw {
+    /// The budget's stable name.
+    pub budget: &'static str,
+    /// What was left before.
+    pub before: u64,
+    /// What was left after.
+    pub after: u64,
+}
+
 /// One audit record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRecord {
     /// One more than the record before it, within the session.
     pub sequence: u64,
-    /// Shared by the intent and the outcome of one effect.
+    /// Shared by the intent and the outcome of one effect; unique within the
+    /// session.
     pub call: u64,
+    /// The call that this one is part of; 0 for none.
+    pub parent: u64,
     /// The session.
     pub session: Arc<str>,
+    /// The tier that asked.
+    pub tier: &'static str,
     /// Stable name of the operation.
     pub operation: &'static str,
     /// What it acts on, canonical.
@@ -148,106 +195,19 @@ pub struct AuditRecord {
     pub policy: Arc<PolicyId>,
     /// Which part of the effect this is.
     pub phase: Phase,
+    /// What it draws on.
+    pub draw: Draw,
     /// Bytes that went to the guest.
     pub bytes_in: u64,
     /// Bytes that came from the guest.
     pub bytes_out: u64,
     /// SHA-256 of a tool's arguments (on an intent) or result (on an outcome).
     pub digest: Option<[u8; 32]>,
-}
-
-/// The sink cannot take a record; the effect is then refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the audit sink cannot take another record")]
-pub struct AuditUnavailable;
-
-/// Takes audit records in order.
-pub trait AuditSink: Send + Sync {
-    /// Takes one record. A sink that took an intent must be able to take its
-    /// outcome.
-    ///
-    /// # Errors
-    /// [`AuditUnavailable`] if it cannot; an effect whose intent was not taken
-    /// is denied.
-    fn record(&self, record: AuditRecord) -> Result<(), AuditUnavailable>;
-}
-
-/// The numbers of a session's records. Cloning shares them, so that the brokers
-/// of one session count on, also if they work at the same time.
-#[derive(Clone, Debug, Default)]
-pub struct AuditNumbers(Arc<Numbers>);
-
-#[derive(Debug, Default)]
-struct Numbers {
-    sequence: Mutex<u64>,
-    calls: AtomicU64,
-}
-
-impl AuditNumbers {
-    /// The number of a new request.
-    pub(crate) fn next_call(&self) -> u64 {
-        self.0.calls.fetch_add(1, Ordering::Relaxed).saturating_add(1)
-    }
-
-    /// Gives the next record its number, and nobody else one before it is
-    /// taken.
-    pub(crate) fn in_order<T>(&self, take: impl FnOnce(u64) -> T) -> T {
-        let mut sequence = self.0.sequence.lock().unwrap_or_else(PoisonError::into_inner);
-        *sequence = sequence.saturating_add(1);
-        take(*sequence)
-    }
-}
-
-/// Keeps the last records in memory and counts those it let go.
-#[derive(Debug)]
-pub struct MemorySink {
-    capacity: usize,
-    ring: Mutex<Ring>,
-}
-
-#[derive(Debug, Default)]
-struct Ring {
-    records: VecDeque<AuditRecord>,
-    dropped: u64,
-}
-
-impl MemorySink {
-    /// Records kept by default.
-    pub const DEFAULT_CAPACITY: usize = 10_000;
-
-    /// Keeps at most `capacity` records.
-    #[must_use]
-    pub fn new(capacity: usize) -> Self {
-        Self { capacity: capacity.max(1), ring: Mutex::default() }
-    }
-
-    /// The records that are still there, oldest first.
-    #[must_use]
-    pub fn records(&self) -> Vec<AuditRecord> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner).records.iter().cloned().collect()
-    }
-
-    /// How many records were let go.
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner).dropped
-    }
-}
-
-impl Default for MemorySink {
-    fn default() -> Self {
-        Self::new(Self::DEFAULT_CAPACITY)
-    }
-}
-
-impl AuditSink for MemorySink {
-    fn record(&self, record: AuditRecord) -> Result<(), AuditUnavailable> {
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        if ring.records.len() >= self.capacity {
-            ring.records.pop_front();
-            ring.dropped = ring.dropped.saturating_add(1);
-        }
-        ring.records.push_back(record);
-        Ok(())
-    }
+    /// A bounded, redacted preview of a tool's arguments.
+    pub preview: Option<Arc<str>>,
+    /// On an outcome, microseconds since the intent.
+    pub duration_us: Option<u64>,
+    /// Whether what is about to happen cannot be taken back: a durable sink
+    /// that is strict makes the intent durable first.
+    pub irreversible: bool,
 }
