@@ -4,10 +4,36 @@
 //! Invariant: a tier that is asked for and cannot give every guarantee it
 //! names is refused before anything runs; there is no fall-back.
 //!
-//! This build has the names and the refusal only: no native tier can run yet,
-//! and [`TierName::require`] says so.
+//! What: the tiers `landlock` and `process` through `fumehood-helper`, `docker`
+//! through the engine's own interface, `seatbelt` as the profile that macOS is
+//! given, and [`doctor`], which tells what of all that this machine can give.
+
+#[cfg(all(feature = "docker", target_os = "linux"))]
+mod docker;
+mod doctor;
+#[cfg(target_os = "linux")]
+mod helper;
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "linux")]
+#[doc(hidden)]
+pub mod protocol;
+mod seatbelt;
 
 use serde::Serialize;
+
+#[cfg(all(feature = "docker", target_os = "linux"))]
+pub use docker::{DockerTier, ImageError, ImageId};
+pub use doctor::{Diagnosis, doctor};
+#[cfg(target_os = "linux")]
+pub use doctor::{InsideReport, probe_inside};
+#[cfg(target_os = "linux")]
+pub use helper::{HELPER_NAME, Helper};
+#[cfg(target_os = "linux")]
+pub use linux::HelperTier;
+#[cfg(target_os = "linux")]
+pub use protocol::Attempt;
+pub use seatbelt::{SANDBOX_EXEC, SeatbeltError, SeatbeltMount, SeatbeltProfile};
 
 /// The tiers by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -49,15 +75,18 @@ impl TierName {
         }
     }
 
-    /// The tier itself, if this build can run it.
+    /// The tier itself, if this build can run it on some machine.
     ///
     /// # Errors
     /// [`TierError::Missing`] names the tier that cannot run.
     pub fn require(self) -> Result<Self, TierError> {
-        match self {
-            Self::Wasm => Ok(self),
-            _ => Err(TierError::Missing(self)),
-        }
+        let here = match self {
+            Self::Wasm => true,
+            Self::Landlock | Self::Process => cfg!(target_os = "linux"),
+            Self::Docker => cfg!(all(feature = "docker", target_os = "linux")),
+            Self::Seatbelt => false,
+        };
+        if here { Ok(self) } else { Err(TierError::Missing(self)) }
     }
 }
 
@@ -77,12 +106,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_native_tier_is_refused_by_name() {
-        for name in ["landlock", "docker", "seatbelt", "process"] {
-            let tier: TierName = name.parse().unwrap_or(TierName::Wasm);
+    fn tiers_are_known_by_name_and_refused_by_it() {
+        for name in ["wasm", "landlock", "docker", "seatbelt", "process"] {
+            let tier: TierName = name.parse().unwrap();
             assert_eq!(tier.as_str(), name);
-            assert!(tier.require().is_err_and(|e| e.to_string().contains(name)));
+            if let Err(error) = tier.require() {
+                assert!(error.to_string().contains(name));
+            }
         }
+        assert!(TierName::Seatbelt.require().is_err());
         assert!(matches!("wsam".parse::<TierName>(), Err(TierError::Unknown(_))));
     }
 }
