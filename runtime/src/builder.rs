@@ -3,27 +3,39 @@
 //! Invariant: nothing has run, been opened or been read before
 //! [`SandboxBuilder::build`], and what is wrong is an error of it.
 
-use std::path::Path;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use fumehood_host_fns::audit::{Hash, LogHeader};
 use fumehood_host_fns::{
-    AuditNumbers, AuditSink, Clock, Executor, MemorySink, OsRandom, RandomSource, SharedMeter,
-    Tool, ToolError, ToolSet, ToolSetupError,
+    AuditNumbers, AuditSink, Clock, Executor, HostMount, MemorySink, NativeMount, NativeSession,
+    OsRandom, RandomSource, SharedMeter, Tool, ToolError, ToolSet, ToolSetupError, Variables,
 };
-use fumehood_policies::{Access, BudgetSettings, Wildcard};
+use fumehood_policies::{Access, BudgetSettings, GuestPath, Policy, Wildcard};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::cache::Build;
+use crate::determinism::Determinism;
 use crate::engine::{Engine, EngineBuilder};
 use crate::error::BuildError;
 use crate::executor::TokioExecutor;
-use crate::grants::{Asked, Granted, MountRequest, PolicySource, guest_path};
+use crate::grants::{
+    Asked, Granted, MountRequest, Mounting, PolicySource, check_reach, guest_path,
+};
+use crate::host_env;
 use crate::limits::Limits;
-use crate::sandbox::{Inner, Sandbox};
+use crate::net::{Connected, Network};
+use crate::observer::Observer;
+use crate::sandbox::{FIXED_ENVIRONMENT, Inner, Sandbox, WORKING_DIRECTORY};
 use crate::tool;
+use crate::workspaces::{INPUTS_AT, Project};
 
 /// Settings of a [`Sandbox`].
 #[derive(Clone, Default)]
@@ -35,9 +47,23 @@ pub struct SandboxBuilder {
     /// Why a tool could not be added.
     tool_error: Option<ToolSetupError>,
     audit: Option<Arc<dyn AuditSink>>,
+    audit_for: Option<Arc<AuditFor>>,
+    observer: Option<Arc<dyn Observer>>,
     clock: Option<Arc<dyn Clock>>,
     random: Option<Arc<dyn RandomSource>>,
+    determinism: Option<Determinism>,
+    native: Option<NativeSession>,
+    native_only: bool,
+    out_of_reach: Vec<PathBuf>,
+    network: Network,
+    project: Option<Project>,
+    inputs: Vec<PathBuf>,
 }
+
+/// Makes the sink of a session whose header is known.
+type AuditFor = dyn Fn(&LogHeader) -> Result<Arc<dyn AuditSink>, Box<dyn std::error::Error + Send + Sync>>
+    + Send
+    + Sync;
 
 #[derive(Clone)]
 enum EngineChoice {
@@ -234,6 +260,14 @@ impl SandboxBuilder {
         self.mount(at, host, Access::ReadOnly, false)
     }
 
+    /// Names a file of this machine that decides about the code, such as the
+    /// text of its policy: no sandbox is built whose code could change it.
+    #[must_use]
+    pub fn out_of_reach(mut self, file: impl Into<PathBuf>) -> Self {
+        self.out_of_reach.push(file.into());
+        self
+    }
+
     /// Mounts a host directory that the guest can change.
     #[must_use]
     pub fn mount_read_write(self, at: impl Into<String>, host: impl AsRef<Path>) -> Self {
@@ -251,7 +285,28 @@ impl SandboxBuilder {
         force: bool,
     ) -> Self {
         let host = host.as_ref().to_owned();
-        self.asked.mounts.push(MountRequest { at: at.into(), host, access, force });
+        let what = Mounting::Directory;
+        self.asked.mounts.push(MountRequest { what, at: at.into(), host, access, force });
+        self
+    }
+
+    /// Lets code work on a project, which becomes its working directory.
+    ///
+    /// What code changes is kept apart and brought back after every run, as
+    /// [`Outcome::project`](crate::Outcome::project) says. With a native tier
+    /// the project is copied, so that commands see it too; otherwise nothing
+    /// is. Such a copy holds the whole project.
+    #[must_use]
+    pub fn project(mut self, project: Project) -> Self {
+        self.project = Some(project);
+        self
+    }
+
+    /// Lets code read a file or directory, as `/work/inputs/NAME`. A second one
+    /// of the same name is `NAME-2`.
+    #[must_use]
+    pub fn input(mut self, path: impl Into<PathBuf>) -> Self {
+        self.inputs.push(path.into());
         self
     }
 
@@ -276,6 +331,30 @@ impl SandboxBuilder {
         self
     }
 
+    /// Makes the sink of the audit records when the session's header is known:
+    /// its id and the digests of guest and policy. Wins over
+    /// [`SandboxBuilder::audit`].
+    #[must_use]
+    pub fn audit_for(
+        mut self,
+        open: impl Fn(
+            &LogHeader,
+        ) -> Result<Arc<dyn AuditSink>, Box<dyn std::error::Error + Send + Sync>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.audit_for = Some(Arc::new(open));
+        self
+    }
+
+    /// Hears of every execution.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
     /// Replaces the clock that the guest sees.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -290,15 +369,121 @@ impl SandboxBuilder {
         self
     }
 
+    /// Deterministic mode: every run is a function of the code, its inputs, the
+    /// files it looks at, the policy, what its tools answer and these settings,
+    /// and [`Outcome::digest`](crate::Outcome::digest) proves it.
+    ///
+    /// The clock and the randomness of this builder are not used. Started calls
+    /// of tools end for the guest in the order in which they were started. The
+    /// guest is compiled in another build for it, once, which is slower by a
+    /// tenth to a quarter.
+    ///
+    /// ```
+    /// use fumehood::Determinism;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let settings = Determinism { seed: 7, ..Determinism::default() };
+    /// let run = async || -> Result<_, fumehood::BuildError> {
+    ///     let sandbox = fumehood::Sandbox::builder().deterministic(settings).build()?;
+    ///     Ok(sandbox.run("import uuid; str(uuid.uuid4())").await)
+    /// };
+    /// let (first, second) = (run().await?, run().await?);
+    /// assert_eq!(first.result.repr, second.result.repr);
+    /// assert!(first.digest.is_some() && first.digest == second.digest);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn deterministic(mut self, settings: Determinism) -> Self {
+        self.determinism = Some(settings);
+        self
+    }
+
+    /// Runs commands of the code in a native tier. They are denied unless the
+    /// `[bash]` section of the policy allows them; its `[native]` section has to
+    /// name the tier, and adds to the guarantees without which nothing runs.
+    #[must_use]
+    pub fn native(mut self, native: NativeSession) -> Self {
+        self.native = Some(native);
+        self
+    }
+
+    /// Runs real processes only, with [`Sandbox::run_natively`] and
+    /// [`Sandbox::run_command`]: they see all mounts, and no guest is compiled.
+    /// The policy has to allow it in its `[bash]` section.
+    #[must_use]
+    pub fn native_only(mut self, native: NativeSession) -> Self {
+        self.native = Some(native);
+        self.native_only = true;
+        self
+    }
+
+    /// Asks for the mounts of the project and the inputs, and gives the names
+    /// that the host has for them.
+    fn add_workplaces(&mut self) -> Result<Vec<(GuestPath, GuestPath)>, BuildError> {
+        let mut asked = Vec::new();
+        if let Some(project) = &self.project {
+            asked.push(MountRequest {
+                what: Mounting::Project,
+                at: project.guest_path().to_owned(),
+                host: project.directory().to_owned(),
+                access: Access::ReadWrite,
+                force: project.is_forced(),
+            });
+        }
+        let mut taken = std::collections::BTreeSet::new();
+        for path in std::mem::take(&mut self.inputs) {
+            let what = if host_env::is_file(&path) { Mounting::File } else { Mounting::Directory };
+            if what == Mounting::File && self.native.is_some() {
+                return Err(BuildError::InputFile { path });
+            }
+            let at = input_place(&path, &mut taken)?;
+            asked.push(MountRequest {
+                what,
+                at,
+                host: path,
+                access: Access::ReadOnly,
+                force: false,
+            });
+        }
+        let mut named = Vec::new();
+        for request in &asked {
+            let at = HostMount::point(&request.at)?;
+            let absolute = host_env::absolute(&request.host);
+            let places = [Some(absolute), host_env::resolved(&request.host)];
+            for place in places.into_iter().flatten() {
+                let place = GuestPath::parse(&GuestPath::root(), place.as_os_str().as_bytes());
+                let pair = place.map(|place| (place.path, at.clone()));
+                named.extend(pair.ok().filter(|pair| !named.contains(pair)));
+            }
+        }
+        asked.append(&mut self.asked.mounts);
+        self.asked.mounts = asked;
+        Ok(named)
+    }
+
+    pub(crate) fn network_mut(&mut self) -> &mut Network {
+        &mut self.network
+    }
+
     /// Opens the mounts and checks everything; nothing has run yet.
     ///
     /// # Errors
     /// [`BuildError`] names what is wrong.
-    pub fn build(self) -> Result<Sandbox, BuildError> {
+    pub fn build(mut self) -> Result<Sandbox, BuildError> {
         if let Some(error) = self.tool_error {
             return Err(error.into());
         }
-        let Granted { policy, mounts, env, limits, limited } = self.asked.grant()?;
+        self.network.check()?;
+        if let Some(settings) = &self.determinism {
+            settings.check()?;
+        }
+        let allow = self.network.allow.clone();
+        let named = self.add_workplaces()?;
+        let Granted { policy, mut mounts, project: granted, mut env, limits, limited, together } =
+            self.asked.grant(allow, self.native.as_mut())?;
+        check_reach(&self.out_of_reach, &mounts, granted.as_ref())?;
         let files = self
             .files
             .into_iter()
@@ -310,12 +495,37 @@ impl SandboxBuilder {
             let executor = TokioExecutor::new().map_err(BuildError::Executor)?;
             Some(Arc::new(executor) as Arc<dyn Executor>)
         };
+        let Connected { egress, approvals, live } = self.network.connect(&policy)?;
+        let build = if self.determinism.is_some() { Build::Fuel } else { Build::Epoch };
         let engine = match self.engine {
-            Some(EngineChoice::Ready(engine)) => engine,
-            Some(EngineChoice::Settings(settings)) => settings.build()?,
-            None => Engine::shared()?,
+            _ if self.native_only => Engine::builder().module(NO_GUEST).build()?,
+            Some(EngineChoice::Ready(engine)) => engine.of(build)?,
+            Some(EngineChoice::Settings(settings)) => settings.of(build).build()?,
+            None => Engine::shared_of(build)?,
         };
         let meter = SharedMeter::new(&limits.broker);
+        let session = session_id()?;
+        let mut working_directory = WORKING_DIRECTORY.to_owned();
+        if let Some(native) = self.native.as_mut().filter(|_| self.native_only) {
+            natively(native, &mounts, &env, &limits)?;
+        }
+        let project = match self.project.zip(granted) {
+            Some((project, (directory, access))) => {
+                let (attached, mount) =
+                    project.attach(&directory, &session, self.native.as_mut(), self.native_only)?;
+                working_directory = attached.at().to_string();
+                set_directory(&mut env, &working_directory);
+                mounts.insert(0, mount.limited_to(access));
+                Some(Arc::new(attached))
+            }
+            None => None,
+        };
+        let native = self.native.as_ref().filter(|_| self.native_only);
+        let tier = native.map_or("wasm", |native| native.tier.name());
+        let audit = match self.audit_for {
+            Some(open) => open(&header(&session, &policy, tier)).map_err(BuildError::Audit)?,
+            None => self.audit.unwrap_or_else(|| Arc::new(MemorySink::default())),
+        };
         Ok(Sandbox::new(Inner {
             engine,
             limits: Arc::new(limits),
@@ -326,13 +536,103 @@ impl SandboxBuilder {
             files,
             tools: Arc::new(self.tools),
             executor,
-            audit: self.audit.unwrap_or_else(|| Arc::new(MemorySink::default())),
+            egress,
+            approvals,
+            live,
+            together,
+            audit,
+            observer: self.observer,
             audit_numbers: AuditNumbers::default(),
             clock: self.clock,
-            session: session_id()?,
+            session,
+            determinism: self.determinism,
             random: self.random.unwrap_or_else(|| Arc::new(OsRandom)),
             meter,
+            native: self.native,
+            project,
+            working_directory,
+            host_names: named,
+            started: AtomicU64::new(0),
         }))
+    }
+}
+
+/// Where an input is seen; names that were taken get a number.
+fn input_place(
+    path: &Path,
+    taken: &mut std::collections::BTreeSet<String>,
+) -> Result<String, BuildError> {
+    let absolute = host_env::absolute(path);
+    let unnamed = || BuildError::HostName { path: absolute.clone() };
+    let name = match absolute.file_name() {
+        Some(name) => name.to_str().ok_or_else(unnamed)?,
+        // The root; it is refused by name when it is opened.
+        None => "root",
+    };
+    let mut numbers = 2_u64..;
+    let mut free = name.to_owned();
+    while !taken.insert(free.clone()) {
+        free = format!("{name}-{}", numbers.next().unwrap_or_default());
+    }
+    Ok(format!("{INPUTS_AT}/{free}"))
+}
+
+/// The guest's own word for where it is.
+fn set_directory(env: &mut [(String, String)], directory: &str) {
+    if let Some((_, value)) = env.iter_mut().find(|(name, _)| name == "PWD") {
+        directory.clone_into(value);
+    }
+}
+
+/// A module with nothing in it, for sandboxes without a guest.
+const NO_GUEST: &[u8] = b"\0asm\x01\0\0\0";
+
+/// Gives a native session everything that a guest would be given.
+fn natively(
+    native: &mut NativeSession,
+    mounts: &[HostMount],
+    env: &[(String, String)],
+    limits: &Limits,
+) -> Result<(), BuildError> {
+    let given = env.iter().filter(|(name, value)| {
+        !FIXED_ENVIRONMENT.iter().any(|fixed| (fixed.0, fixed.1) == (name.as_str(), value.as_str()))
+    });
+    for (name, value) in given {
+        let one = Variables::new([(name.clone(), value.clone())]);
+        let one = one.map_err(|_| BuildError::Environment {
+            name: name.clone(),
+            reason: "is not passed to real processes, because programs run or load what it names; \
+                     set it inside the program if it is meant",
+        })?;
+        native.variables = std::mem::take(&mut native.variables).with(&one);
+    }
+    native.timeout = limits.wall;
+    native.limits.cpu = limits.cpu;
+    native.limits.memory_bytes = limits.memory_bytes;
+    native.limits.output_bytes = limits.broker.output_bytes;
+    for mount in mounts {
+        let dir = Arc::new(OwnedFd::from(mount.dir.try_clone().map_err(BuildError::Descriptor)?));
+        let host = host_env::name_of(&dir).map_err(BuildError::Descriptor)?;
+        native.mounts.push(NativeMount {
+            at: mount.at.clone(),
+            dir,
+            host,
+            access: mount.access,
+            execute: mount.access == Access::ReadWrite,
+            overlay: None,
+        });
+    }
+    Ok(())
+}
+
+fn header(session: &str, policy: &Policy, tier: &'static str) -> LogHeader {
+    let guest: Result<Hash, _> = crate::engine::GUEST_DIGEST.parse();
+    LogHeader {
+        session: session.to_owned(),
+        tier,
+        guest: guest.map_or([0; 32], |digest| digest.0),
+        policy: policy.digest(),
+        program: None,
     }
 }
 

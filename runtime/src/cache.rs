@@ -20,11 +20,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::EngineError;
+use fumehood_policies::weaken;
 
 const MAGIC: &[u8; 8] = b"fumecode";
 const FORMAT: u32 = 1;
-/// The module that is interrupted by time.
-pub(crate) const EPOCH: &str = "epoch";
 /// The memory that the modules start with.
 pub(crate) const IMAGE: &str = "image";
 /// The image can be mapped on systems with pages of up to 64 KiB.
@@ -32,11 +31,39 @@ const IMAGE_ALIGNMENT: u64 = 64 << 10;
 /// The footer is a few hundred bytes; more is not one of ours.
 const MAX_FOOTER_BYTES: u64 = 64 << 10;
 
+/// The two ways in which the guest is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Build {
+    /// Interrupted by time; for every run that is not deterministic.
+    Epoch,
+    /// Counts fuel, gives every NaN the same bits, and is interrupted by time
+    /// too; for deterministic mode.
+    Fuel,
+}
+
+impl Build {
+    /// Both, in the order in which they lie in a file.
+    pub(crate) const ALL: [Self; 2] = [Self::Epoch, Self::Fuel];
+
+    /// The name of its entry.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Epoch => "epoch",
+            Self::Fuel => "fuel",
+        }
+    }
+
+    fn of(entry: &Entry) -> Option<Self> {
+        Self::ALL.into_iter().find(|build| build.name() == entry.build)
+    }
+}
+
 /// One serialized module in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// `epoch`, the module that is interrupted by time, or `image`, its memory.
+    /// `epoch`, the module that is interrupted by time; `fuel`, the one that
+    /// counts fuel; or `image`, the memory of both.
     pub build: String,
     /// First byte.
     pub offset: u64,
@@ -44,6 +71,9 @@ pub struct Entry {
     pub len: u64,
     /// SHA-256 of those bytes, in hexadecimal.
     pub sha256: String,
+    /// Hash of its engine, for a module that is not the file's first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
 }
 
 /// What a file of compiled code says of itself.
@@ -54,9 +84,9 @@ pub struct Footer {
     pub format: u32,
     /// SHA-256 of the guest artefact.
     pub guest: String,
-    /// Hash of everything in the engine that compiled code depends on.
+    /// Hash of everything in the engine that the first module depends on.
     pub engine: String,
-    /// The modules.
+    /// The modules and their memory.
     pub entries: Vec<Entry>,
 }
 
@@ -101,6 +131,9 @@ impl CacheDirectory {
             }
             other => format!("it cannot be opened ({other})"),
         })?;
+        if weaken::off(weaken::Defence::CacheOwner) {
+            return Ok(Self { handle, path: path.to_owned() });
+        }
         let stat = rustix::fs::fstat(&handle).map_err(|error| error.to_string())?;
         if stat.st_uid != rustix::process::geteuid().as_raw() {
             return Err("it belongs to another user".to_owned());
@@ -185,6 +218,9 @@ fn check_owner(file: &File, trust: Trust) -> Result<(), String> {
     if !metadata.is_file() {
         return Err("it is not a regular file".to_owned());
     }
+    if weaken::off(weaken::Defence::CacheOwner) {
+        return Ok(());
+    }
     let owner = metadata.uid();
     let user = rustix::process::geteuid().as_raw();
     if owner != user && !(trust == Trust::UserOrRoot && owner == 0) {
@@ -200,9 +236,18 @@ fn check_owner(file: &File, trust: Trust) -> Result<(), String> {
 #[derive(Debug)]
 pub(crate) struct CodeFile<'a> {
     pub(crate) guest: &'a str,
-    pub(crate) engine: &'a str,
-    pub(crate) epoch: &'a [u8],
+    pub(crate) first: Code<'a>,
+    pub(crate) second: Option<Code<'a>>,
     pub(crate) image: &'a [u8],
+}
+
+/// One module that goes into a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Code<'a> {
+    pub(crate) build: Build,
+    /// Hash of its engine.
+    pub(crate) engine: &'a str,
+    pub(crate) bytes: &'a [u8],
 }
 
 impl CodeFile<'_> {
@@ -211,26 +256,34 @@ impl CodeFile<'_> {
     /// # Errors
     /// The system's reason.
     pub(crate) fn write_to(&self, file: &mut impl Write) -> std::io::Result<()> {
-        let image_at = (self.epoch.len() as u64).next_multiple_of(IMAGE_ALIGNMENT);
-        let entry = |build: &str, offset, bytes: &[u8]| Entry {
-            build: build.to_owned(),
-            offset,
-            len: bytes.len() as u64,
-            sha256: hex(&Sha256::digest(bytes)),
-        };
+        let second = self.second.map(|code| (code.build.name(), Some(code.engine), code.bytes));
+        let parts = std::iter::once((self.first.build.name(), None, self.first.bytes))
+            .chain(second)
+            .chain([(IMAGE, None, self.image)]);
+        let mut entries = Vec::new();
+        let mut end = 0_u64;
+        for (build, engine, bytes) in parts {
+            let offset = end.next_multiple_of(IMAGE_ALIGNMENT);
+            let padding = usize::try_from(offset - end).map_err(std::io::Error::other)?;
+            file.write_all(&vec![0; padding])?;
+            file.write_all(bytes)?;
+            entries.push(Entry {
+                build: build.to_owned(),
+                offset,
+                len: bytes.len() as u64,
+                sha256: hex(&Sha256::digest(bytes)),
+                engine: engine.map(str::to_owned),
+            });
+            end = offset + bytes.len() as u64;
+        }
         let footer = Footer {
             format: FORMAT,
             guest: self.guest.to_owned(),
-            engine: self.engine.to_owned(),
-            entries: vec![entry(EPOCH, 0, self.epoch), entry(IMAGE, image_at, self.image)],
+            engine: self.first.engine.to_owned(),
+            entries,
         };
-        let padding = usize::try_from(image_at).map_err(std::io::Error::other)?;
-        let padding = padding.saturating_sub(self.epoch.len());
         let footer = serde_json::to_vec(&footer)?;
         let length = u32::try_from(footer.len()).map_err(std::io::Error::other)?;
-        file.write_all(self.epoch)?;
-        file.write_all(&vec![0; padding])?;
-        file.write_all(self.image)?;
         file.write_all(&footer)?;
         file.write_all(&length.to_le_bytes())?;
         file.write_all(MAGIC)?;
@@ -270,8 +323,10 @@ pub(crate) fn read_footer(file: &File) -> Result<Footer, String> {
     if expected != footer_at {
         return Err(broken());
     }
-    footer.entry(EPOCH)?;
     footer.entry(IMAGE)?;
+    if footer.builds().next().is_none() {
+        return Err(broken());
+    }
     Ok(footer)
 }
 
@@ -317,6 +372,13 @@ impl Footer {
             .find(|entry| entry.build == build)
             .ok_or_else(|| format!("it has no {build} build; build it again"))
     }
+
+    /// The modules in it, each with the hash of its engine.
+    pub(crate) fn builds(&self) -> impl Iterator<Item = (Build, &str)> {
+        self.entries.iter().filter_map(|entry| {
+            Some((Build::of(entry)?, entry.engine.as_deref().unwrap_or(&self.engine)))
+        })
+    }
 }
 
 /// Lower-case hexadecimal.
@@ -333,8 +395,29 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
+    const FIRST: Code<'_> = Code { build: Build::Epoch, engine: "e", bytes: b"code" };
+
     fn sample() -> CodeFile<'static> {
-        CodeFile { guest: "g", engine: "e", epoch: b"code", image: b"pages" }
+        CodeFile { guest: "g", first: FIRST, second: None, image: b"pages" }
+    }
+
+    #[test]
+    fn a_file_holds_both_builds() {
+        let second = Code { build: Build::Fuel, engine: "f", bytes: b"counting code" };
+        let directory = tempfile::tempdir().unwrap();
+        let cache = CacheDirectory::open(&directory.path().join("mine")).unwrap();
+        let mut file = cache.store("a", &CodeFile { second: Some(second), ..sample() }).unwrap();
+        let footer = verify(&mut file).unwrap();
+        let builds: Vec<_> = footer.builds().collect();
+        assert_eq!(builds, [(Build::Epoch, "e"), (Build::Fuel, "f")]);
+        for (name, bytes) in [("epoch", FIRST.bytes), ("fuel", second.bytes), ("image", b"pages")] {
+            assert_eq!(read_entry(&file, footer.entry(name).unwrap()).unwrap(), bytes);
+        }
+        assert_eq!(footer.entry("epoch").unwrap().offset, 0);
+        let only = Code { build: Build::Fuel, ..FIRST };
+        let file = cache.store("b", &CodeFile { first: only, ..sample() }).unwrap();
+        let footer = read_footer(&file).unwrap();
+        assert!(footer.entry("epoch").unwrap_err().contains("no epoch build"));
     }
 
     #[test]
@@ -393,7 +476,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let cache = CacheDirectory::open(&directory.path().join("mine")).unwrap();
         let old = cache.store("a", &sample()).unwrap();
-        cache.store("a", &CodeFile { epoch: b"other code", ..sample() }).unwrap();
+        let other = Code { bytes: b"other code", ..FIRST };
+        cache.store("a", &CodeFile { first: other, ..sample() }).unwrap();
         assert_eq!(read_footer(&old).unwrap().entries[0].len, 4);
     }
 }

@@ -1,10 +1,10 @@
 //! What stops a run: its deadline, its processor limit and its cancel flag.
 //!
-//! Invariant: stopping one run touches no other; everything here belongs to a
-//! single run and is shared only with whoever holds its canceller.
+//! Invariant: stopping one run touches no other; a [`Control`] belongs to a
+//! single run or cell and is shared only with whoever holds its canceller.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -20,12 +20,74 @@ pub(crate) enum StopCause {
     Timeout(TimeoutClock),
 }
 
-/// One run's stop conditions.
+/// One run's stop conditions; in a session, one cell's.
 #[derive(Debug)]
 pub(crate) struct Control {
     cancelled: AtomicBool,
     armed: OnceLock<Armed>,
     bell: Arc<Bell>,
+    excused: Mutex<Excused>,
+}
+
+/// Time that does not count against the run.
+#[derive(Debug, Default)]
+struct Excused {
+    /// Since when it does not count now.
+    since: Option<Instant>,
+    /// What did not count before.
+    before: Duration,
+}
+
+/// The waiter of a session: what it waits for is the session's, what stops it
+/// is that of the cell that runs.
+#[derive(Debug)]
+pub(crate) struct SessionWaiter {
+    bell: Arc<Bell>,
+    cell: Mutex<Arc<Control>>,
+}
+
+impl SessionWaiter {
+    pub(crate) fn new() -> Self {
+        let bell = Arc::<Bell>::default();
+        let idle = Arc::new(Control::of(Arc::clone(&bell)));
+        Self { bell, cell: Mutex::new(idle) }
+    }
+
+    /// Stop conditions for a cell of this session.
+    pub(crate) fn control(&self) -> Arc<Control> {
+        Arc::new(Control::of(Arc::clone(&self.bell)))
+    }
+
+    /// Says which cell runs now.
+    pub(crate) fn enter(&self, control: &Arc<Control>) {
+        *self.cell.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(control);
+    }
+
+    fn cell(&self) -> Arc<Control> {
+        Arc::clone(&self.cell.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Waiter for SessionWaiter {
+    fn wait(&self, timeout: Duration) -> WaitResult {
+        self.cell().wait(timeout)
+    }
+
+    fn park(&self, timeout: Duration) -> fumehood_host_fns::Wake {
+        self.cell().park(timeout)
+    }
+
+    fn waker(&self) -> Waker {
+        Waker::from(Arc::clone(&self.bell))
+    }
+
+    fn hold(&self) {
+        self.cell().hold();
+    }
+
+    fn release(&self) {
+        self.cell().release();
+    }
 }
 
 /// Set when the run starts on its thread.
@@ -52,7 +114,16 @@ impl Wake for Bell {
 
 impl Control {
     pub(crate) fn new() -> Self {
-        Self { cancelled: AtomicBool::new(false), armed: OnceLock::new(), bell: Arc::default() }
+        Self::of(Arc::default())
+    }
+
+    fn of(bell: Arc<Bell>) -> Self {
+        Self {
+            cancelled: AtomicBool::new(false),
+            armed: OnceLock::new(),
+            bell,
+            excused: Mutex::default(),
+        }
     }
 
     /// Starts both clocks; called once, on the thread that runs the guest.
@@ -64,6 +135,11 @@ impl Control {
         });
     }
 
+    /// Whether it was asked to stop.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
+    }
+
     /// Asks the run to stop; it does within one tick.
     pub(crate) fn cancel(&self) {
         // Held so that a waiter between its check and its wait is not missed.
@@ -72,9 +148,19 @@ impl Control {
         self.bell.woken.notify_all();
     }
 
-    /// When the wall clock ends the run, once it has started.
+    fn excused(&self) -> MutexGuard<'_, Excused> {
+        self.excused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When the wall clock ends the run, once it has started; `None` also while
+    /// time does not count.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.armed.get().map(|armed| armed.deadline)
+        let armed = self.armed.get()?;
+        let excused = self.excused();
+        if excused.since.is_some() {
+            return None;
+        }
+        armed.deadline.checked_add(excused.before)
     }
 
     /// Whether the run has to stop now; called on the guest's thread.
@@ -83,7 +169,7 @@ impl Control {
             return Some(StopCause::Cancelled);
         }
         let armed = self.armed.get()?;
-        if clock::now() >= armed.deadline {
+        if self.deadline().is_some_and(|deadline| clock::now() >= deadline) {
             Some(StopCause::Timeout(TimeoutClock::Wall))
         } else if thread_cpu_time() >= armed.cpu_end {
             Some(StopCause::Timeout(TimeoutClock::Cpu))
@@ -150,12 +236,39 @@ impl Waiter for Control {
     fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.bell))
     }
+
+    fn hold(&self) {
+        self.excused().since.get_or_insert_with(clock::now);
+    }
+
+    fn release(&self) {
+        let mut excused = self.excused();
+        if let Some(since) = excused.since.take() {
+            let time = clock::now().saturating_duration_since(since);
+            excused.before = excused.before.saturating_add(time);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::Arc;
+
+    #[test]
+    fn held_time_does_not_count_and_cancelling_ends_it() {
+        let control = Arc::new(Control::new());
+        control.arm(Duration::from_millis(50), Duration::from_secs(60));
+        control.hold();
+        assert_eq!(control.wait(Duration::from_millis(100)), WaitResult::Elapsed);
+        assert_eq!((control.deadline(), control.stop_cause()), (None, None));
+        control.release();
+        assert_eq!(control.stop_cause(), None);
+        assert_eq!(control.wait(Duration::MAX), WaitResult::Interrupted);
+        control.hold();
+        control.cancel();
+        assert_eq!(control.wait(Duration::MAX), WaitResult::Interrupted);
+    }
 
     #[test]
     fn a_sleep_ends_at_the_deadline_or_a_cancel() {
@@ -172,5 +285,19 @@ mod tests {
         control.cancel();
         assert_eq!(thread.join().unwrap(), WaitResult::Interrupted);
         assert_eq!(control.stop_cause(), Some(StopCause::Cancelled));
+    }
+
+    #[test]
+    fn a_canceller_of_one_cell_does_not_stop_the_next() {
+        let session = SessionWaiter::new();
+        let (first, second) = (session.control(), session.control());
+        session.enter(&first);
+        first.cancel();
+        assert_eq!(session.wait(Duration::from_secs(60)), WaitResult::Interrupted);
+        session.enter(&second);
+        first.cancel();
+        assert_eq!(session.wait(Duration::from_millis(1)), WaitResult::Elapsed);
+        session.waker().wake();
+        assert_eq!(session.park(Duration::from_secs(60)), fumehood_host_fns::Wake::Woken);
     }
 }

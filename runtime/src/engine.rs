@@ -14,12 +14,13 @@ use sha2::{Digest, Sha256};
 use wasmtime::{Config, InstancePre, Linker, Module, OptLevel};
 
 use crate::adapter;
-use crate::cache::{self, CacheDirectory, CodeFile};
+use crate::cache::{self, Build, CacheDirectory, Code, CodeFile};
 use crate::clock;
 use crate::error::EngineError;
 use crate::host::Host;
-use crate::instance::Spent;
-use crate::memory::{Image, SlotCreator, Slots};
+use crate::instance::Instance;
+use crate::memory::{Image, MemoryPath, SlotCreator, Slots};
+use crate::session::Awake;
 use crate::strip::strip;
 use crate::threads::GuestThreads;
 use crate::ticker::Ticker;
@@ -75,6 +76,8 @@ pub struct EngineBuilder {
     source: CodeSource,
     module: Option<Arc<[u8]>>,
     one_shot: bool,
+    build: Build,
+    memory: MemoryPath,
     on_progress: OnProgress,
 }
 
@@ -126,6 +129,21 @@ impl EngineBuilder {
         self
     }
 
+    /// Manages guest memory as if the kernel did not say which pages a guest
+    /// changed: slower, with the same results. Without it the engine looks at
+    /// what the system offers.
+    #[must_use]
+    pub fn plain_memory(mut self) -> Self {
+        self.memory = MemoryPath::Plain;
+        self
+    }
+
+    /// The same settings for another build.
+    pub(crate) fn of(mut self, build: Build) -> Self {
+        self.build = build;
+        self
+    }
+
     /// Calls `report` when something takes a while. Without it, progress goes
     /// to `tracing`.
     #[must_use]
@@ -141,7 +159,7 @@ impl EngineBuilder {
     pub fn build(self) -> Result<Engine, EngineError> {
         let (engine, guest) = match &self.module {
             Some(wasm) => {
-                let engine = wasmtime_engine(&config())?;
+                let engine = wasmtime_engine(&config(self.build))?;
                 let module = Module::new(&engine, wasm).map_err(guest_error)?;
                 (engine, Guest { module, slots: None })
             }
@@ -158,16 +176,24 @@ impl EngineBuilder {
             ticker,
             is_python: self.module.is_none(),
             one_shot: self.one_shot,
+            awake: Awake::default(),
+            guest: match &self.module {
+                Some(wasm) => cache::hex(&Sha256::digest(wasm)).into(),
+                None => GUEST_DIGEST.into(),
+            },
+            settings: self,
+            other: OnceLock::new(),
+            making_other: Mutex::new(()),
         })))
     }
 
     fn python(&self) -> Result<(wasmtime::Engine, Guest), EngineError> {
         let expected = Arc::new(OnceLock::new());
-        let mut config = config();
+        let mut config = config(self.build);
         config.with_host_memory(Arc::new(SlotCreator(Arc::clone(&expected))));
         let engine = wasmtime_engine(&config)?;
         let guest = match &self.source {
-            CodeSource::Compiled(path) => compiled_guest(&engine, path)?,
+            CodeSource::Compiled(path) => compiled_guest(&engine, path, self.build, self.memory)?,
             source => self.cached_guest(&engine, source)?,
         };
         if let Some(slots) = &guest.slots {
@@ -186,9 +212,9 @@ impl EngineBuilder {
         let name = cache_file_name(&hash);
         let directory = self.open_cache(source);
         if let Some(directory) = &directory {
-            let found = directory
-                .find(&name)
-                .and_then(|file| file.map(|file| load(engine, &file, &hash)).transpose());
+            let found = directory.find(&name).and_then(|file| {
+                file.map(|file| load(engine, &file, &hash, self.build, self.memory)).transpose()
+            });
             match found {
                 Ok(Some(guest)) => return Ok(guest),
                 Ok(None) => {}
@@ -199,7 +225,7 @@ impl EngineBuilder {
         (self.on_progress)(Progress::Compiling);
         let compiled = compile(engine)?;
         let stored = directory.as_ref().and_then(|directory| {
-            match directory.store(&name, &compiled.file(&hash)) {
+            match directory.store(&name, &compiled.file(self.build, &hash)) {
                 Ok(file) => Some((directory.path().join(&name), file)),
                 Err(error) => {
                     self.unusable(Some(directory.path().to_owned()), error.to_string());
@@ -211,12 +237,13 @@ impl EngineBuilder {
         let (kept, file) = stored.unzip();
         (self.on_progress)(Progress::Compiled { took, kept });
         match file {
-            Some(file) => load(engine, &file, &hash).map_err(EngineError::Guest),
+            Some(file) => {
+                load(engine, &file, &hash, self.build, self.memory).map_err(EngineError::Guest)
+            }
             None => {
-                let image = Image::in_memory(&compiled.image);
-                let image = image.map_err(|error| EngineError::Guest(error.to_string()))?;
+                let slots = Slots::new(Image::in_memory(&compiled.image), self.memory);
                 let module = deserialize(engine, &compiled.code).map_err(EngineError::Guest)?;
-                Ok(Guest { module, slots: Some(Arc::new(Slots::new(image))) })
+                Ok(Guest { module, slots: Some(Arc::new(slots)) })
             }
         }
     }
@@ -260,8 +287,9 @@ struct Compiled {
 }
 
 impl Compiled {
-    fn file<'a>(&'a self, engine: &'a str) -> CodeFile<'a> {
-        CodeFile { guest: GUEST_DIGEST, engine, epoch: &self.code, image: &self.image }
+    fn file<'a>(&'a self, build: Build, engine: &'a str) -> CodeFile<'a> {
+        let first = Code { build, engine, bytes: &self.code };
+        CodeFile { guest: GUEST_DIGEST, first, second: None, image: &self.image }
     }
 }
 
@@ -277,11 +305,19 @@ pub(crate) struct Inner {
     pub(crate) ticker: Ticker,
     pub(crate) is_python: bool,
     one_shot: bool,
+    /// The sessions that wait.
+    pub(crate) awake: Awake,
+    /// SHA-256 of the module that is run, in hexadecimal.
+    pub(crate) guest: Arc<str>,
+    settings: EngineBuilder,
+    /// The engine of the other build, once a sandbox needed it.
+    other: OnceLock<Engine>,
+    making_other: Mutex<()>,
 }
 
 impl Inner {
     /// Takes an instance that has run out of the way.
-    pub(crate) fn give_back(&self, spent: Spent) {
+    pub(crate) fn give_back(&self, spent: Instance) {
         if self.one_shot {
             std::mem::forget(spent);
         }
@@ -302,6 +338,8 @@ impl Engine {
             source: CodeSource::UserCache,
             module: None,
             one_shot: false,
+            build: Build::Epoch,
+            memory: MemoryPath::available(),
             on_progress: Arc::new(|progress| tracing::info!(?progress, "engine")),
         }
     }
@@ -312,17 +350,28 @@ impl Engine {
     /// # Errors
     /// [`EngineError`]; a failed call is tried again by the next.
     pub fn shared() -> Result<Self, EngineError> {
-        static SHARED: OnceLock<Engine> = OnceLock::new();
-        static MAKING: Mutex<()> = Mutex::new(());
-        if let Some(engine) = SHARED.get() {
-            return Ok(engine.clone());
+        Self::shared_of(Build::Epoch)
+    }
+
+    /// The shared engine of a build.
+    pub(crate) fn shared_of(build: Build) -> Result<Self, EngineError> {
+        static EPOCH: (OnceLock<Engine>, Mutex<()>) = (OnceLock::new(), Mutex::new(()));
+        static FUEL: (OnceLock<Engine>, Mutex<()>) = (OnceLock::new(), Mutex::new(()));
+        let (shared, making) = match build {
+            Build::Epoch => (&EPOCH.0, &EPOCH.1),
+            Build::Fuel => (&FUEL.0, &FUEL.1),
+        };
+        once(shared, making, Self::builder().of(build))
+    }
+
+    /// The engine of a build with the same settings: this one, or one that is
+    /// made when it is first asked for.
+    pub(crate) fn of(&self, build: Build) -> Result<Self, EngineError> {
+        let Inner { settings, other, making_other, .. } = &*self.0;
+        if settings.build == build {
+            return Ok(self.clone());
         }
-        let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(engine) = SHARED.get() {
-            return Ok(engine.clone());
-        }
-        let engine = Self::builder().build()?;
-        Ok(SHARED.get_or_init(|| engine).clone())
+        once(other, making_other, settings.clone().of(build))
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
@@ -330,22 +379,47 @@ impl Engine {
     }
 }
 
-/// Compiles the guest into `file` for deployments that cannot write a cache;
-/// see [`EngineBuilder::compiled`]. The file is replaced whole.
+/// Makes an engine where there is none yet; a failed attempt leaves none.
+fn once(
+    cell: &OnceLock<Engine>,
+    making: &Mutex<()>,
+    settings: EngineBuilder,
+) -> Result<Engine, EngineError> {
+    if let Some(engine) = cell.get() {
+        return Ok(engine.clone());
+    }
+    let _making = making.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(engine) = cell.get() {
+        return Ok(engine.clone());
+    }
+    let engine = settings.build()?;
+    Ok(cell.get_or_init(|| engine).clone())
+}
+
+/// Compiles the guest into `file`, in both builds, for deployments that cannot
+/// write a cache; see [`EngineBuilder::compiled`]. The file is replaced whole.
 ///
 /// # Errors
 /// [`EngineError`], the file named.
 pub fn build_compiled(file: &Path) -> Result<cache::Footer, EngineError> {
     let failed = |source| EngineError::File { path: file.to_owned(), source };
-    let engine = wasmtime_engine(&config())?;
-    let hash = engine_hash(&engine);
-    let compiled = compile(&engine)?;
+    let engines = [engine_of(Build::Epoch)?, engine_of(Build::Fuel)?];
+    let hashes = engines.each_ref().map(engine_hash);
+    let split = strip(&guest_module()?).map_err(EngineError::Guest)?;
+    let [epoch, fuel] = engines.each_ref().map(|engine| engine.precompile_module(&split.wasm));
+    let (epoch, fuel) = (epoch.map_err(guest_error)?, fuel.map_err(guest_error)?);
+    let contents = CodeFile {
+        guest: GUEST_DIGEST,
+        first: Code { build: Build::Epoch, engine: &hashes[0], bytes: &epoch },
+        second: Some(Code { build: Build::Fuel, engine: &hashes[1], bytes: &fuel }),
+        image: &split.image,
+    };
     let directory = match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     let mut written = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
-    compiled.file(&hash).write_to(&mut written).map_err(failed)?;
+    contents.write_to(&mut written).map_err(failed)?;
     let handle = written.persist(file).map_err(|error| failed(error.error))?;
     cache::read_footer(&handle)
         .map_err(|reason| EngineError::Compiled { path: file.to_owned(), reason })
@@ -356,19 +430,27 @@ pub fn build_compiled(file: &Path) -> Result<cache::Footer, EngineError> {
 /// # Errors
 /// [`EngineError::Compiled`] says what is wrong with it.
 pub fn verify_compiled(path: &Path) -> Result<cache::Footer, EngineError> {
-    let hash = engine_hash(&wasmtime_engine(&config())?);
     let mut file = cache::open_compiled(path)?;
-    cache::verify(&mut file)
-        .and_then(|footer| check_footer(&footer, &hash).map(|()| footer))
+    let footer = cache::verify(&mut file)
+        .map_err(|reason| EngineError::Compiled { path: path.to_owned(), reason })?;
+    let mut checked = Ok(());
+    for (build, _) in footer.builds() {
+        let hash = engine_hash(&engine_of(build)?);
+        checked = checked.and_then(|()| check_footer(&footer, build, &hash));
+    }
+    checked
+        .map(|()| footer)
         .map_err(|reason| EngineError::Compiled { path: path.to_owned(), reason })
 }
 
-/// Where the user's cache is and which file of it this build would use.
+/// Where the user's cache is and which file of it this build would use, in
+/// deterministic mode or else.
 ///
 /// # Errors
 /// [`EngineError::Unsupported`] if the engine does not run on this machine.
-pub fn cache_location() -> Result<Option<(PathBuf, String)>, EngineError> {
-    let name = cache_file_name(&engine_hash(&wasmtime_engine(&config())?));
+pub fn cache_location(deterministic: bool) -> Result<Option<(PathBuf, String)>, EngineError> {
+    let build = if deterministic { Build::Fuel } else { Build::Epoch };
+    let name = cache_file_name(&engine_hash(&engine_of(build)?));
     Ok(crate::host_env::cache_directory().map(|directory| (directory, name)))
 }
 
@@ -377,10 +459,16 @@ fn cache_file_name(engine_hash: &str) -> String {
     format!("{}-{}.code", short(GUEST_DIGEST), short(engine_hash))
 }
 
+fn engine_of(build: Build) -> Result<wasmtime::Engine, EngineError> {
+    wasmtime_engine(&config(build))
+}
+
 /// The settings that every engine of this project has.
-fn config() -> Config {
+fn config(build: Build) -> Config {
     let mut config = Config::new();
     config
+        .consume_fuel(build == Build::Fuel)
+        .cranelift_nan_canonicalization(build == Build::Fuel)
         .cranelift_opt_level(OptLevel::Speed)
         .epoch_interruption(true)
         // Calls are synchronous; the engine only checks that this is not smaller.
@@ -427,30 +515,51 @@ fn compile(engine: &wasmtime::Engine) -> Result<Compiled, EngineError> {
     Ok(Compiled { code, image: split.image })
 }
 
-fn compiled_guest(engine: &wasmtime::Engine, path: &Path) -> Result<Guest, EngineError> {
+fn compiled_guest(
+    engine: &wasmtime::Engine,
+    path: &Path,
+    build: Build,
+    memory: MemoryPath,
+) -> Result<Guest, EngineError> {
     let file = cache::open_compiled(path)?;
-    load(engine, &file, &engine_hash(engine))
+    load(engine, &file, &engine_hash(engine), build, memory)
         .map_err(|reason| EngineError::Compiled { path: path.to_owned(), reason })
 }
 
-fn check_footer(footer: &cache::Footer, hash: &str) -> Result<(), String> {
+fn check_footer(footer: &cache::Footer, build: Build, hash: &str) -> Result<(), String> {
+    footer.entry(build.name())?;
     if footer.guest != GUEST_DIGEST {
         return Err("it holds another version of the guest; build it again".to_owned());
     }
-    if footer.engine != hash {
+    if !footer.builds().any(|found| found == (build, hash)) {
         return Err("it was compiled for another engine or processor; build it again".to_owned());
     }
     Ok(())
 }
 
 /// Maps module and image of a file whose owner and mode have been checked.
-fn load(engine: &wasmtime::Engine, file: &File, hash: &str) -> Result<Guest, String> {
+fn load(
+    engine: &wasmtime::Engine,
+    file: &File,
+    hash: &str,
+    build: Build,
+    memory: MemoryPath,
+) -> Result<Guest, String> {
     let footer = cache::read_footer(file)?;
-    check_footer(&footer, hash)?;
+    check_footer(&footer, build, hash)?;
     let copy = || file.try_clone().map_err(|error| error.to_string());
     let image = footer.entry(cache::IMAGE)?;
     let len = usize::try_from(image.len).map_err(|error| error.to_string())?;
-    let slots = Slots::new(Image::in_file(copy()?, image.offset, len));
+    let slots = Slots::new(Image::in_file(copy()?, image.offset, len), memory);
+    let code = footer.entry(build.name())?;
+    let read = || -> Result<Module, String> {
+        let bytes = cache::read_entry(file, code).map_err(|error| error.to_string())?;
+        deserialize(engine, &bytes)
+    };
+    // The system maps a file from its start; what lies behind is read.
+    if code.offset != 0 {
+        return Ok(Guest { module: read()?, slots: Some(Arc::new(slots)) });
+    }
     let mapped = copy()?;
     // SAFETY: the file was written by `Module::serialize` of this very engine
     // (its footer names the engine hash and the guest digest), belongs to this
@@ -461,10 +570,7 @@ fn load(engine: &wasmtime::Engine, file: &File, hash: &str) -> Result<Guest, Str
     let module = match module {
         Ok(module) => module,
         // A file system mounted noexec cannot be mapped; its bytes can be read.
-        Err(_) => {
-            let code = cache::read_entry(file, footer.entry(cache::EPOCH)?);
-            deserialize(engine, &code.map_err(|error| error.to_string())?)?
-        }
+        Err(_) => read()?,
     };
     Ok(Guest { module, slots: Some(Arc::new(slots)) })
 }

@@ -58,6 +58,32 @@ pub enum BuildError {
     /// A mount.
     #[error(transparent)]
     Mount(#[from] fumehood_host_fns::MountError),
+    /// The project or its workspace.
+    #[error(transparent)]
+    Workspace(#[from] fumehood_host_fns::WorkspaceError),
+    /// The place of the workspace.
+    #[error("the workspace cannot be kept: {}", .0.detail())]
+    WorkspacePlace(#[from] fumehood_host_fns::records::RecordsError),
+    /// A workspace of that name shows other files than are asked for.
+    #[error(
+        "the workspace `{name}` was made with other names left out or shown; sync or discard it first, or leave those options out"
+    )]
+    WorkspaceView {
+        /// The workspace.
+        name: String,
+    },
+    /// A workspace of that name cannot be used by what is to run.
+    #[error(
+        "the workspace `{name}` was made as `{has}` and this run needs `{needs}`; sync or discard it first, or use another name"
+    )]
+    WorkspaceStrategy {
+        /// The workspace.
+        name: String,
+        /// Its strategy.
+        has: &'static str,
+        /// The one that is needed.
+        needs: &'static str,
+    },
     /// The text of the policy or of the ceiling.
     #[error(transparent)]
     Policy(#[from] fumehood_policies::PolicyErrors),
@@ -65,6 +91,24 @@ pub enum BuildError {
     /// or mounts overlap.
     #[error(transparent)]
     NotAllowed(#[from] fumehood_policies::CombineErrors),
+    /// The code could change a file that it must not: see
+    /// [`crate::SandboxBuilder::out_of_reach`].
+    #[error("`{}` lies in `{at}`, which the code can change; keep it elsewhere", .file.display())]
+    WithinReach {
+        /// The file.
+        file: std::path::PathBuf,
+        /// Where the guest sees what it lies in.
+        at: String,
+    },
+    /// Such a file cannot be looked at.
+    #[error("`{}` cannot be looked at ({source}); name a file that is there", .file.display())]
+    Unseen {
+        /// The file.
+        file: std::path::PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// The policy or the ceiling has sections that this build cannot carry out.
     #[error(
         "the policy has [{}], and nothing in this build can hold to that; remove what is not needed",
@@ -77,9 +121,27 @@ pub enum BuildError {
     /// A tool.
     #[error(transparent)]
     Tool(#[from] fumehood_host_fns::ToolSetupError),
+    /// A host to be allowed is none.
+    #[error("the host `{host}` cannot be allowed: {reason}; {}", .reason.remedy())]
+    Host {
+        /// As given.
+        host: String,
+        /// What is wrong.
+        #[source]
+        reason: fumehood_policies::GrantError,
+    },
+    /// Connections cannot be set up as asked.
+    #[error(transparent)]
+    Egress(#[from] fumehood_host_fns::EgressSetupError),
     /// There is no thread for tools.
     #[error("the system gave no thread to run tools on; raise the limit on processes")]
     Executor(#[source] std::io::Error),
+    /// An input that commands could not see.
+    #[error("{path:?} is a file, and a native tier is shown directories only; name its directory")]
+    InputFile {
+        /// The file.
+        path: PathBuf,
+    },
     /// The name of a host directory is not text.
     #[error(
         "{path:?} is not UTF-8 text, which a policy names directories by; mount it by another name"
@@ -106,9 +168,15 @@ pub enum BuildError {
         /// Greatest value.
         most: u64,
     },
+    /// A directory cannot be given to a native tier.
+    #[error("a directory cannot be given to the native tier; close other files of this process")]
+    Descriptor(#[source] std::io::Error),
     /// The system gives no randomness.
     #[error("the system gave no randomness; a sandbox needs some for its name and its seeds")]
     Random,
+    /// The audit cannot be kept.
+    #[error("the audit cannot be kept")]
+    Audit(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// An environment variable cannot be set.
     #[error("`{name}` {reason}")]
     Environment {

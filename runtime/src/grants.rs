@@ -14,11 +14,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fumehood_host_fns::HostMount;
+use fumehood_host_fns::{Guarantee, HostMount, NativeSession, OtherMounts, lies_in};
 use fumehood_policies::{
-    Access, BudgetSettings, CombineErrors, EnvRequest, Flags, GuestPath, Limited, MountDeclaration,
-    Policy, PolicyErrors, PolicyFile, Preset, Refused, Verdict, Wildcard,
+    Access, BudgetSettings, CombineErrors, EnvRequest, Flags, GuestPath, HostGrant, Limited,
+    MountDeclaration, Policy, PolicyErrors, PolicyFile, Preset, Refused, Verdict, Wildcard,
 };
+
+use rustix::fs::{Mode, OFlags};
 
 use crate::error::BuildError;
 use crate::host_env;
@@ -72,9 +74,20 @@ impl PolicySource {
     }
 }
 
+/// What is mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mounting {
+    Directory,
+    /// A single file, read only.
+    File,
+    /// A directory whose changes a workspace keeps; it is opened with that.
+    Project,
+}
+
 /// One mount as it was asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct MountRequest {
+    pub(crate) what: Mounting,
     pub(crate) at: String,
     pub(crate) host: PathBuf,
     pub(crate) access: Access,
@@ -94,13 +107,88 @@ pub(crate) struct Asked {
     pub(crate) wall: Option<Duration>,
 }
 
+/// The sections that a native tier carries out. What `[native]` requires is
+/// added to what the tier has to give; a tier that it does not name carries
+/// nothing out.
+fn supported<'f>(
+    native: Option<&mut NativeSession>,
+    files: impl Iterator<Item = &'f PolicyFile>,
+) -> &'static [&'static str] {
+    let Some(native) = native else { return &[] };
+    for section in files.filter_map(PolicyFile::native) {
+        let name = native.tier.name();
+        if !section.tiers.is_empty() && !section.tiers.iter().any(|tier| tier == name) {
+            return &["bash"];
+        }
+        let wanted =
+            |guarantee: &Guarantee| section.guarantees.contains(&guarantee.name().to_owned());
+        native.required.extend(Guarantee::ALL.into_iter().filter(wanted));
+    }
+    &["bash", "native"]
+}
+
 /// What is granted, and opened.
 pub(crate) struct Granted {
     pub(crate) policy: Policy,
     pub(crate) mounts: Vec<HostMount>,
+    /// The project's directory as it was granted, with the right to it.
+    pub(crate) project: Option<(PathBuf, Access)>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) limits: Limits,
     pub(crate) limited: Vec<Limited>,
+    pub(crate) together: Together,
+}
+
+/// What a policy file was put together with, so that another one can be.
+#[derive(Debug)]
+pub(crate) struct Together {
+    flags: Flags,
+    ceiling: Option<PolicyFile>,
+    supported: &'static [&'static str],
+}
+
+impl Together {
+    /// Another file with the same flags, under the same ceiling.
+    pub(crate) fn with(&self, file: &PolicyFile) -> Result<Policy, ReplaceError> {
+        let combined = Policy::combine(Some(file), &self.flags, self.ceiling.as_ref())?;
+        let missing = combined.unsupported.iter().filter(|name| !self.supported.contains(name));
+        let sections: Vec<&'static str> = missing.copied().collect();
+        if sections.is_empty() {
+            Ok(combined.policy)
+        } else {
+            Err(ReplaceError::Unsupported { sections })
+        }
+    }
+}
+
+/// Why a policy does not replace the one that holds; that one holds on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplaceError {
+    /// It does not allow what the sandbox was built with.
+    #[error(transparent)]
+    Combine(#[from] CombineErrors),
+    /// It has other mounts.
+    #[error(transparent)]
+    Mounts(#[from] OtherMounts),
+    /// It has sections that this sandbox cannot carry out.
+    #[error("this sandbox cannot carry out {}; take it out of the policy", .sections.join(", "))]
+    Unsupported {
+        /// Their names.
+        sections: Vec<&'static str>,
+    },
+}
+
+impl ReplaceError {
+    /// A stable identifier.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Combine(error) => error.code(),
+            Self::Mounts(_) => "policy_mounts",
+            Self::Unsupported { .. } => "policy_unsupported",
+        }
+    }
 }
 
 impl Asked {
@@ -108,7 +196,11 @@ impl Asked {
     ///
     /// # Errors
     /// [`BuildError`] names what cannot be granted.
-    pub(crate) fn grant(self) -> Result<Granted, BuildError> {
+    pub(crate) fn grant(
+        self,
+        allow: Vec<HostGrant>,
+        native: Option<&mut NativeSession>,
+    ) -> Result<Granted, BuildError> {
         let policy = self.policy.clone().map(|source| source.read("policy")).transpose()?;
         let ceiling = self.ceiling.clone().map(|source| source.read("ceiling")).transpose()?;
         // Checks them as they were asked for, so that the error is about that.
@@ -120,23 +212,46 @@ impl Asked {
             environment: self.env.iter().cloned().collect(),
             pass_environment: [].into(),
             tools: self.tools.clone(),
+            allow,
             budget: self.asked_budget(),
         };
         let combined = Policy::combine(policy.as_ref(), &flags, ceiling.as_ref())?;
-        if !combined.unsupported.is_empty() {
-            return Err(BuildError::Unsupported { sections: combined.unsupported });
+        let files = [policy.as_ref(), ceiling.as_ref()];
+        let supported = supported(native, files.into_iter().flatten());
+        let missing = combined.unsupported.iter().filter(|name| !supported.contains(name));
+        let sections: Vec<&'static str> = missing.copied().collect();
+        if !sections.is_empty() {
+            return Err(BuildError::Unsupported { sections });
         }
         let limits = self.limits.clone().unwrap_or_default().with_budget(combined.policy.budget());
         check_limits(&limits)?;
-        let mounts = combined
-            .mounts
-            .iter()
-            .map(|mount| open(mount, &wanted, ceiling.as_ref()))
-            .collect::<Result<_, _>>()?;
+        let (mut mounts, mut project) = (Vec::new(), None);
+        for mount in &combined.mounts {
+            let asked = asked_for(mount, &wanted);
+            let host = located(mount, asked, ceiling.as_ref())?;
+            match asked.map_or(Mounting::Directory, |request| request.what) {
+                Mounting::Project => project = Some((host, mount.access)),
+                Mounting::File => mounts.push(HostMount::open_file_at(mount.at.clone(), &host)?),
+                Mounting::Directory => {
+                    let force = asked.is_some_and(|request| request.force);
+                    let opened = HostMount::open_at(mount.at.clone(), &host, mount.access, force);
+                    mounts.push(opened?);
+                }
+            }
+        }
         let passed = passed_on(&combined.policy, &combined.pass_environment)?;
         let set = combined.policy.environment().clone();
         let env = environment(passed.into_iter().chain(set))?;
-        Ok(Granted { policy: combined.policy, mounts, env, limits, limited: combined.limited })
+        let together = Together { flags, ceiling, supported };
+        Ok(Granted {
+            policy: combined.policy,
+            mounts,
+            project,
+            env,
+            limits,
+            limited: combined.limited,
+            together,
+        })
     }
 
     /// The mounts as flags, each with what was asked.
@@ -173,31 +288,34 @@ impl Asked {
     }
 }
 
-/// Opens a mount that was granted.
-fn open(
+/// The request that a mount was granted for; none if a text declares it.
+fn asked_for<'r>(
     mount: &MountDeclaration,
-    wanted: &[(MountDeclaration, &MountRequest)],
+    wanted: &[(MountDeclaration, &'r MountRequest)],
+) -> Option<&'r MountRequest> {
+    let same = |declared: &MountDeclaration| declared.at == mount.at && declared.host == mount.host;
+    wanted.iter().find(|(declared, _)| same(declared)).map(|(_, request)| *request)
+}
+
+/// The path by which a mount that was granted is to be opened.
+fn located(
+    mount: &MountDeclaration,
+    asked: Option<&MountRequest>,
     ceiling: Option<&PolicyFile>,
-) -> Result<HostMount, BuildError> {
-    let asked = wanted
-        .iter()
-        .find(|(declared, _)| declared.at == mount.at && declared.host == mount.host)
-        .map(|(_, request)| *request);
+) -> Result<PathBuf, BuildError> {
     let named = asked.map_or(Path::new(&mount.host), |request| &request.host);
-    let force = asked.is_some_and(|request| request.force);
-    let opened = |host: &Path| HostMount::open_at(mount.at.clone(), host, mount.access, force);
     let Some(ceiling) = ceiling.filter(|ceiling| !ceiling.mounts().is_empty()) else {
-        return Ok(opened(named)?);
+        return Ok(named.to_owned());
     };
     // `combine` has compared names; a link in one of them leads elsewhere. What
     // is opened is the directory that was compared.
-    let Some(real) = host_env::resolved(named) else { return Ok(opened(named)?) };
+    let Some(real) = host_env::resolved(named) else { return Ok(named.to_owned()) };
     let within = ceiling.mounts().iter().any(|most| {
         most.access >= mount.access
             && host_env::resolved(Path::new(&most.host)).is_some_and(|most| real.starts_with(most))
     });
     if within {
-        return Ok(opened(&real)?);
+        return Ok(real);
     }
     let message = format!(
         "{} does not allow mounting what {named:?} leads to",
@@ -283,6 +401,33 @@ pub(crate) fn guest_path(path: &str) -> Result<GuestPath, BuildError> {
     GuestPath::parse(&from, path.as_bytes())
         .map(|requested| requested.path)
         .map_err(|error| BuildError::Path { path: path.to_owned(), reason: error.to_string() })
+}
+
+/// Refuses files that the code could change.
+pub(crate) fn check_reach(
+    files: &[PathBuf],
+    mounts: &[HostMount],
+    project: Option<&(PathBuf, Access)>,
+) -> Result<(), BuildError> {
+    let project = project.filter(|(_, access)| *access == Access::ReadWrite);
+    for file in files {
+        let unseen = |source| BuildError::Unseen { file: file.clone(), source };
+        let within = |at: &str| BuildError::WithinReach { file: file.clone(), at: at.to_owned() };
+        for mount in mounts.iter().filter(|mount| mount.access == Access::ReadWrite) {
+            if mount.holds(file).map_err(unseen)? {
+                return Err(within(&mount.at.to_string()));
+            }
+        }
+        if let Some((directory, _)) = project {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let directory = rustix::fs::open(directory, flags, Mode::empty());
+            let directory = directory.map_err(|error| unseen(error.into()))?;
+            if lies_in(file, directory).map_err(unseen)? {
+                return Err(within("the project"));
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What one store holds: the broker, the stop conditions and the limiter.
 //!
-//! Invariant: a store belongs to one run; it is thrown away after any trap.
+//! Invariant: a store belongs to one run or one session; it is thrown away
+//! after any trap.
 
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use fumehood_host_fns::{Broker, StopReason};
 use wasmtime::{Memory, ResourceLimiter};
 
 use crate::control::{Control, StopCause};
+use crate::determinism::Metered;
 
 /// The data of a store.
 pub(crate) struct Host {
@@ -18,6 +20,8 @@ pub(crate) struct Host {
     pub(crate) memory: Option<Memory>,
     /// Longest request of `fumehood.call`, in bytes; longer is not copied.
     pub(crate) max_request: u32,
+    /// In deterministic mode.
+    pub(crate) metered: Option<Metered>,
 }
 
 /// Why guest code was left in the middle.
@@ -46,6 +50,8 @@ pub(crate) struct Limiter {
     pub(crate) peak: usize,
     /// Whether the latest growth was refused.
     pub(crate) refused: bool,
+    /// Whether a growth within the limit failed, for want of memory of the host.
+    pub(crate) host_refused: bool,
 }
 
 /// Elements a table may have; the guest's has some thousands and never grows.
@@ -57,6 +63,7 @@ impl Limiter {
             max_memory: usize::try_from(max_memory).unwrap_or(usize::MAX),
             peak: 0,
             refused: false,
+            host_refused: false,
         }
     }
 }
@@ -77,6 +84,8 @@ impl ResourceLimiter for Limiter {
     }
 
     fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
+        // What the limit refuses does not come here.
+        self.host_refused = true;
         self.refused = true;
         Ok(())
     }

@@ -38,3 +38,32 @@ pub(crate) fn absolute(path: &Path) -> PathBuf {
 pub(crate) fn resolved(path: &Path) -> Option<PathBuf> {
     std::fs::canonicalize(path).ok()
 }
+
+/// The name that an open directory has now.
+pub(crate) fn name_of(open: &impl std::os::fd::AsRawFd) -> std::io::Result<PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{}", open.as_raw_fd()))
+}
+
+/// Whether a path leads to a regular file.
+pub(crate) fn is_file(path: &Path) -> bool {
+    path.is_file()
+}
+
+/// Where a command keeps session records: `$FUMEHOOD_HOME`, else the
+/// platform's directory for data of this user; `None` without any. The library
+/// itself writes nothing there unless it is asked to.
+#[must_use]
+pub fn records_location() -> Option<PathBuf> {
+    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let absolute = |name: &str| named(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let platform = if cfg!(target_os = "macos") {
+        absolute("HOME").map(|home| home.join("Library/Application Support"))
+    } else {
+        let data = absolute("XDG_DATA_HOME");
+        data.or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
+    };
+    // What was named is used, or refused by name, but never passed over.
+    named("FUMEHOOD_HOME")
+        .map(PathBuf::from)
+        .or_else(|| platform.map(|directory| directory.join("fumehood")))
+}

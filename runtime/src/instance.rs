@@ -1,28 +1,29 @@
-//! One run on its guest thread: instantiate, resume, execute, classify.
+//! One instance of the guest: instantiate, resume, execute, classify.
 //!
 //! Invariant: deadlines and limiter are armed before the module is
 //! instantiated; whatever the guest returns is bounded before it is copied and
-//! decoded without trust.
+//! decoded without trust. An instance is not used again after a trap.
 
 use std::sync::Arc;
 
-use fumehood_guest_abi::{ABI_VERSION, Exec, ExecResult, Resume, Status, decode, encode};
-use fumehood_host_fns::StopReason;
+use fumehood_guest_abi::{ABI_VERSION, Exec, ExecResult, Resume, Status};
+use fumehood_host_fns::{Broker, StopReason};
 use fumehood_policies::parse_json;
-use wasmtime::{Instance, Memory, Store, Trap, TypedFunc, UpdateDeadline, Val};
+use wasmtime::{Global, Memory, Store, Trap, UpdateDeadline, Val};
 
 use crate::clock;
+use crate::determinism::{self, Metered};
 use crate::engine::Inner;
 use crate::fault;
+use crate::guest::Guest;
 use crate::host::{GuestStop, Host};
-use crate::memory::Slots;
+use crate::limits::Limits;
+use crate::memory::{LiveMemory, MemoryState, Slots, Start};
 use crate::outcome::{
     CellValue, DisplayData, Dropped, FileChanges, Outcome, OutcomeKind, ScriptError, TimeoutClock,
     Usage,
 };
 
-/// Room in a result record beyond the value limit: message and traceback.
-pub(crate) const RESULT_ROOM_BYTES: u32 = 16 << 20;
 /// The shadow stack is used up when fewer bytes than this are left of it.
 pub(crate) const SHADOW_STACK_MARGIN: i32 = 64 << 10;
 /// Longest class name of an exception.
@@ -33,13 +34,23 @@ const MAX_TRACEBACK_BYTES: usize = 1 << 20;
 /// the shadow stack pointer.
 const STACK_POINTER: &str = "__fh_g0";
 
-/// How the guest code ended.
-enum Ended {
+/// How guest code ended.
+pub(crate) enum Ended {
+    /// By itself.
     Returned(ExecResult),
+    /// In the middle, by `proc_exit`.
     Exit(i32),
+    /// In the middle.
     Kind(OutcomeKind),
     /// Code of the guest broke the interpreter it runs in.
     Crashed(String),
+}
+
+impl Ended {
+    /// Whether the guest was left in the middle of its work.
+    pub(crate) fn is_trap(&self) -> bool {
+        !matches!(self, Self::Returned(_))
+    }
 }
 
 /// What one run is given.
@@ -48,182 +59,260 @@ pub(crate) struct Job {
     pub(crate) resume: Resume,
     pub(crate) exec: Exec,
     pub(crate) session: String,
-    pub(crate) limits: Arc<crate::Limits>,
+    pub(crate) limits: Arc<Limits>,
+}
+
+/// The whole state of an instance but its broker's.
+#[derive(Clone, Debug)]
+pub(crate) struct InstanceState {
+    pub(crate) memory: MemoryState,
+    stack_pointer: i32,
+}
+
+/// An instance and its store; dropping it gives its memory back.
+pub(crate) struct Instance {
+    store: Store<Host>,
+    parts: Option<Parts>,
+    value_bytes: u32,
+}
+
+/// What is known of an instance once its module is instantiated.
+struct Parts {
+    memory: Memory,
+    live: Option<LiveMemory>,
+    stack_pointer: Option<Global>,
+    program: Program,
+}
+
+enum Program {
+    Python(Box<Guest>),
+    /// A module that exports `_start`.
+    Module(wasmtime::Instance),
 }
 
 /// Runs the job to its end. The second value frees the instance when dropped,
 /// so that the outcome need not wait for it.
-pub(crate) fn run(engine: &Inner, job: Job) -> (Outcome, Spent) {
+pub(crate) fn run(engine: &Inner, job: Job) -> (Outcome, Instance) {
     let Job { host, resume, exec, session, limits } = job;
-    let start = clock::now();
-    let cpu_start = clock::thread_cpu_time();
+    let stopwatch = Stopwatch::start();
     host.control.arm(limits.wall, limits.cpu);
-    let mut store = Store::new(engine.instance.module().engine(), host);
-    store.limiter(|host| &mut host.limiter);
-    store.epoch_deadline_callback(|context| match context.data().control.stop_cause() {
-        None => Ok(UpdateDeadline::Continue(1)),
-        Some(cause) => Err(GuestStop::Cause(cause).into()),
-    });
-    store.set_epoch_deadline(1);
-    let mut stack_pointer = None;
-    let ended = match enter(engine, &mut store, &resume, &exec, &mut stack_pointer) {
-        Ok(result) => Ended::Returned(bounded(result, limits.value_bytes)),
-        Err(error) => classify(&error, &mut store, stack_pointer),
+    let mut instance = Instance::new(engine, host, &limits);
+    let ended = match instance.enter(engine, Start::Once) {
+        Ok(()) if engine.is_python => instance.resume(&resume).and_then(|()| instance.exec(&exec)),
+        Ok(()) => instance.start(),
+        Err(error) => Err(error),
     };
-    let mut outcome = collect(ended, &mut store, &session);
-    let wall = clock::now().saturating_duration_since(start);
-    let cpu = clock::thread_cpu_time().saturating_sub(cpu_start);
-    outcome.usage.wall_ms = wall.as_secs_f64() * 1000.0;
-    outcome.usage.cpu_ms = cpu.as_secs_f64() * 1000.0;
-    (outcome, Spent(store))
+    let ended = ended.unwrap_or_else(|error| instance.classify(&error));
+    let outcome = instance.conclude(ended, &session, &stopwatch);
+    (outcome, instance)
 }
 
-/// An instance that has run; dropping it gives its memory back.
-pub(crate) struct Spent(#[allow(dead_code, reason = "held to be dropped")] Store<Host>);
-
-fn enter(
-    engine: &Inner,
-    store: &mut Store<Host>,
-    resume: &Resume,
-    exec: &Exec,
-    stack_pointer: &mut Option<wasmtime::Global>,
-) -> wasmtime::Result<ExecResult> {
-    let instance = match engine.slots {
-        Some(_) => Slots::instantiate(|| engine.instance.instantiate(&mut *store))?,
-        None => engine.instance.instantiate(&mut *store)?,
-    };
-    let memory = instance
-        .get_memory(&mut *store, "memory")
-        .ok_or_else(|| wasmtime::Error::msg("the guest exports no memory"))?;
-    let size = memory.data_size(&*store);
-    let host = store.data_mut();
-    host.memory = Some(memory);
-    host.limiter.peak = host.limiter.peak.max(size);
-    *stack_pointer = instance.get_global(&mut *store, STACK_POINTER);
-    if !engine.is_python {
-        instance.get_typed_func::<(), ()>(&mut *store, "_start")?.call(&mut *store, ())?;
-        return Ok(ExecResult { status: Status::Completed, repr: None, json: None, error: None });
+impl Instance {
+    /// A store with its limits armed and nothing in it.
+    pub(crate) fn new(engine: &Inner, host: Host, limits: &Limits) -> Self {
+        let mut store = Store::new(engine.instance.module().engine(), host);
+        store.limiter(|host| &mut host.limiter);
+        store.epoch_deadline_callback(|context| match context.data().control.stop_cause() {
+            None => Ok(UpdateDeadline::Continue(1)),
+            Some(cause) => Err(GuestStop::Cause(cause).into()),
+        });
+        store.set_epoch_deadline(1);
+        Self { store, parts: None, value_bytes: limits.value_bytes }
     }
-    let guest = Guest::new(&instance, store, memory)?;
-    let accepted = guest.resume(store, resume).map_err(no_program_yet)?;
-    if accepted != 0 {
-        return Err(wasmtime::Error::msg(format!("the guest refused to resume ({accepted})")));
+
+    /// Instantiates the module.
+    ///
+    /// # Errors
+    /// The engine's reason.
+    pub(crate) fn enter(&mut self, engine: &Inner, start: Start<'_>) -> wasmtime::Result<()> {
+        determinism::refuel(&mut self.store)?;
+        let mut instantiate = || engine.instance.instantiate(&mut self.store);
+        let (instance, live) = match engine.slots {
+            Some(_) => Slots::instantiate(start, &mut instantiate),
+            None => (instantiate(), None),
+        };
+        let instance = instance?;
+        let store = &mut self.store;
+        let memory = instance
+            .get_memory(&mut *store, "memory")
+            .ok_or_else(|| wasmtime::Error::msg("the guest exports no memory"))?;
+        let size = memory.data_size(&*store);
+        let host = store.data_mut();
+        host.memory = Some(memory);
+        host.limiter.peak = host.limiter.peak.max(size);
+        let stack_pointer = instance.get_global(&mut *store, STACK_POINTER);
+        let program = match engine.is_python {
+            true => Program::Python(Box::new(Guest::new(&instance, store, memory)?)),
+            false => Program::Module(instance),
+        };
+        self.parts = Some(Parts { memory, live, stack_pointer, program });
+        Ok(())
     }
-    guest.exec(store, exec)
-}
 
-/// A guest that breaks before it has seen a program is a fault of ours.
-fn no_program_yet(error: wasmtime::Error) -> wasmtime::Error {
-    match error.downcast_ref::<Trap>() {
-        None | Some(Trap::StackOverflow | Trap::OutOfFuel) => error,
-        Some(trap) => wasmtime::Error::msg(format!("the guest could not resume: {trap}")),
+    /// Runs a module that is not the Python guest.
+    fn start(&mut self) -> wasmtime::Result<Ended> {
+        let (parts, store) = self.parts()?;
+        if let Program::Module(instance) = &parts.program {
+            instance.get_typed_func::<(), ()>(&mut *store, "_start")?.call(&mut *store, ())?;
+        }
+        let status = Status::Completed;
+        Ok(Ended::Returned(ExecResult { status, repr: None, json: None, error: None }))
     }
-}
 
-/// The exports of the Python guest.
-struct Guest {
-    memory: Memory,
-    alloc: TypedFunc<u32, u32>,
-    free: TypedFunc<(u32, u32), ()>,
-    resume: TypedFunc<(u32, u32), i32>,
-    exec: TypedFunc<(u32, u32), i64>,
-}
+    fn parts(&mut self) -> wasmtime::Result<(&mut Parts, &mut Store<Host>)> {
+        match &mut self.parts {
+            Some(parts) => Ok((parts, &mut self.store)),
+            None => Err(wasmtime::Error::msg("there is no instance")),
+        }
+    }
 
-impl Guest {
-    fn new(instance: &Instance, store: &mut Store<Host>, memory: Memory) -> wasmtime::Result<Self> {
-        Ok(Self {
-            memory,
-            alloc: instance.get_typed_func(&mut *store, "fh_alloc")?,
-            free: instance.get_typed_func(&mut *store, "fh_free")?,
-            resume: instance.get_typed_func(&mut *store, "fh_resume")?,
-            exec: instance.get_typed_func(&mut *store, "fh_exec")?,
+    fn guest(&mut self) -> wasmtime::Result<(&Guest, &mut Store<Host>)> {
+        let (parts, store) = self.parts()?;
+        match &parts.program {
+            Program::Python(guest) => Ok((guest, store)),
+            Program::Module(_) => Err(wasmtime::Error::msg("the module is not the Python guest")),
+        }
+    }
+
+    /// Tells the guest who it is.
+    ///
+    /// # Errors
+    /// A trap, or the guest's refusal.
+    pub(crate) fn resume(&mut self, resume: &Resume) -> wasmtime::Result<()> {
+        let (guest, store) = self.guest()?;
+        guest.resume(store, resume)
+    }
+
+    /// Gives every generator that the program never seeded another seed.
+    ///
+    /// # Errors
+    /// A trap, or the guest's refusal.
+    pub(crate) fn reseed(&mut self, seed: &[u8; 32]) -> wasmtime::Result<()> {
+        let (guest, store) = self.guest()?;
+        guest.reseed(store, seed)
+    }
+
+    /// Runs a cell or script.
+    ///
+    /// # Errors
+    /// A trap; [`Instance::classify`] says which.
+    pub(crate) fn exec(&mut self, exec: &Exec) -> wasmtime::Result<Ended> {
+        let value_bytes = self.value_bytes;
+        let (guest, store) = self.guest()?;
+        Ok(Ended::Returned(bounded(guest.exec(store, exec)?, value_bytes)))
+    }
+
+    /// The host side of the store.
+    pub(crate) fn host(&mut self) -> &mut Host {
+        self.store.data_mut()
+    }
+
+    /// Gives the instance up and keeps its broker and what it has counted.
+    pub(crate) fn into_kept(mut self) -> (Broker, Option<Metered>) {
+        determinism::settle(&mut self.store);
+        let host = self.store.into_data();
+        (host.broker, host.metered)
+    }
+
+    /// Gives a new cell its epochs and its fuel.
+    ///
+    /// # Errors
+    /// When the engine does not count fuel.
+    pub(crate) fn arm(&mut self) -> wasmtime::Result<()> {
+        determinism::refuel(&mut self.store)?;
+        self.store.set_epoch_deadline(1);
+        let size = self.parts.as_ref().map_or(0, |parts| parts.memory.data_size(&self.store));
+        let limiter = &mut self.store.data_mut().limiter;
+        limiter.refused = false;
+        limiter.peak = size;
+        Ok(())
+    }
+
+    /// Everything that a run or cell gave.
+    pub(crate) fn conclude(
+        &mut self,
+        ended: Ended,
+        session: &str,
+        stopwatch: &Stopwatch,
+    ) -> Outcome {
+        let mut outcome = collect(ended, self.store.data_mut(), session);
+        determinism::conclude(&mut self.store, &mut outcome);
+        stopwatch.write(&mut outcome.usage);
+        outcome
+    }
+
+    /// Memory and globals as they are.
+    ///
+    /// # Errors
+    /// The system's reason; the instance must not be used any more.
+    pub(crate) fn checkpoint(&mut self) -> wasmtime::Result<InstanceState> {
+        let (parts, store) = self.parts()?;
+        let live = parts.live.as_ref().ok_or_else(|| wasmtime::Error::msg("no mapped memory"))?;
+        let stack_pointer = match parts.stack_pointer {
+            Some(global) => match global.get(&mut *store) {
+                Val::I32(pointer) => pointer,
+                _ => return Err(wasmtime::Error::msg("the stack pointer is no i32")),
+            },
+            None => return Err(wasmtime::Error::msg("the stack pointer is not exported")),
+        };
+        let memory = live.checkpoint(parts.memory.data_mut(&mut *store))?;
+        Ok(InstanceState { memory, stack_pointer })
+    }
+
+    /// Makes an instance that was entered with this state's memory that state.
+    ///
+    /// # Errors
+    /// When it is not of that size.
+    pub(crate) fn put_back(&mut self, state: &InstanceState) -> wasmtime::Result<()> {
+        let (parts, store) = self.parts()?;
+        if !state.memory.put_into(parts.memory.data_mut(&mut *store)) {
+            return Err(wasmtime::Error::msg("the memory is not of the state's size"));
+        }
+        let pointer = parts.stack_pointer;
+        let global = pointer.ok_or_else(|| wasmtime::Error::msg("no stack pointer"))?;
+        global.set(&mut *store, Val::I32(state.stack_pointer))
+    }
+
+    /// What a trap was.
+    pub(crate) fn classify(&mut self, error: &wasmtime::Error) -> Ended {
+        if let Some(stop) = error.downcast_ref::<GuestStop>() {
+            return match stop {
+                GuestStop::Exit(code) => Ended::Exit(*code),
+                GuestStop::Cause(cause) => Ended::Kind((*cause).into()),
+                GuestStop::Crashed(what) => Ended::Crashed((*what).to_owned()),
+                GuestStop::Broker(reason) => Ended::Kind(stopped(reason)),
+            };
+        }
+        let store = &mut self.store;
+        let pointer = self.parts.as_ref().and_then(|parts| parts.stack_pointer);
+        let shadow_stack_used_up = pointer.is_some_and(|global| {
+            matches!(global.get(&mut *store), Val::I32(pointer) if pointer < SHADOW_STACK_MARGIN)
+        });
+        let refused = store.data().limiter.refused;
+        Ended::Kind(match error.downcast_ref::<Trap>() {
+            Some(Trap::StackOverflow) => OutcomeKind::StackExhausted,
+            Some(Trap::OutOfFuel) => OutcomeKind::FuelExhausted,
+            Some(_) if shadow_stack_used_up => OutcomeKind::StackExhausted,
+            // An allocator that is refused memory aborts.
+            Some(_) | None if refused => OutcomeKind::MemoryLimit,
+            // Bytecode of the program's own can do that: it is no fault of ours.
+            Some(trap) => return Ended::Crashed(trap.to_string()),
+            _ => OutcomeKind::SandboxFault { reference: fault::report(&format!("{error:#}")) },
         })
     }
+}
 
-    /// Puts a record into guest memory.
-    fn give(&self, store: &mut Store<Host>, record: &[u8]) -> wasmtime::Result<(u32, u32)> {
-        let len = u32::try_from(record.len())?;
-        let at = self.alloc.call(&mut *store, len)?;
-        self.memory.write(&mut *store, usize::try_from(at)?, record)?;
-        Ok((at, len))
-    }
-
-    fn resume(&self, store: &mut Store<Host>, resume: &Resume) -> wasmtime::Result<i32> {
-        let record = encode(resume).map_err(|_| wasmtime::Error::msg("resume record"))?;
-        let (at, len) = self.give(store, &record)?;
-        let accepted = self.resume.call(&mut *store, (at, len))?;
-        self.free.call(&mut *store, (at, len))?;
-        Ok(accepted)
-    }
-
-    fn exec(&self, store: &mut Store<Host>, exec: &Exec) -> wasmtime::Result<ExecResult> {
-        let record = encode(exec).map_err(|_| wasmtime::Error::msg("exec record"))?;
-        let (at, len) = self.give(store, &record)?;
-        let packed = self.exec.call(&mut *store, (at, len))?.cast_unsigned();
-        self.free.call(&mut *store, (at, len))?;
-        let (at, len) = unpack(packed);
-        let most = exec.max_value_bytes.saturating_mul(3).saturating_add(RESULT_ROOM_BYTES);
-        if len > most {
-            return Err(GuestStop::Crashed("the interpreter's result is too large").into());
+fn stopped(reason: &StopReason) -> OutcomeKind {
+    match reason {
+        StopReason::Interrupted => OutcomeKind::Timeout { clock: TimeoutClock::Wall },
+        StopReason::HostCallsExhausted => {
+            OutcomeKind::BudgetExceeded { name: "host_calls".to_owned() }
         }
-        let end = u64::from(at).saturating_add(u64::from(len));
-        let range = usize::try_from(at)?..usize::try_from(end)?;
-        let result = self
-            .memory
-            .data(&*store)
-            .get(range)
-            .and_then(|bytes| decode(bytes).ok())
-            .ok_or(GuestStop::Crashed("the interpreter's result is not a record"))?;
-        self.free.call(&mut *store, (at, len))?;
-        Ok(result)
+        StopReason::BudgetExceeded { name } => {
+            OutcomeKind::BudgetExceeded { name: (*name).to_owned() }
+        }
+        StopReason::Fault(reference) => OutcomeKind::SandboxFault { reference: reference.clone() },
     }
-}
-
-/// `fh_exec` returns address and length in the two halves of an `i64`.
-fn unpack(packed: u64) -> (u32, u32) {
-    let half = |value: u64| u32::try_from(value & u64::from(u32::MAX)).unwrap_or(0);
-    (half(packed >> 32), half(packed))
-}
-
-fn classify(
-    error: &wasmtime::Error,
-    store: &mut Store<Host>,
-    stack_pointer: Option<wasmtime::Global>,
-) -> Ended {
-    if let Some(stop) = error.downcast_ref::<GuestStop>() {
-        return match stop {
-            GuestStop::Exit(code) => Ended::Exit(*code),
-            GuestStop::Cause(cause) => Ended::Kind((*cause).into()),
-            GuestStop::Crashed(what) => Ended::Crashed((*what).to_owned()),
-            GuestStop::Broker(reason) => Ended::Kind(match reason {
-                StopReason::Interrupted => OutcomeKind::Timeout { clock: TimeoutClock::Wall },
-                StopReason::HostCallsExhausted => {
-                    OutcomeKind::BudgetExceeded { name: "host_calls".to_owned() }
-                }
-                StopReason::BudgetExceeded { name } => {
-                    OutcomeKind::BudgetExceeded { name: (*name).to_owned() }
-                }
-                StopReason::Fault(reference) => {
-                    OutcomeKind::SandboxFault { reference: reference.clone() }
-                }
-            }),
-        };
-    }
-    let shadow_stack_used_up = stack_pointer.is_some_and(|global| {
-        matches!(global.get(&mut *store), Val::I32(pointer) if pointer < SHADOW_STACK_MARGIN)
-    });
-    let trap = error.downcast_ref::<Trap>();
-    Ended::Kind(match trap {
-        Some(Trap::StackOverflow) => OutcomeKind::StackExhausted,
-        Some(Trap::OutOfFuel) => OutcomeKind::FuelExhausted,
-        Some(_) if shadow_stack_used_up => OutcomeKind::StackExhausted,
-        // An allocator that is refused memory aborts.
-        Some(_) if store.data().limiter.refused => OutcomeKind::MemoryLimit,
-        None if store.data().limiter.refused => OutcomeKind::MemoryLimit,
-        // Bytecode of the program's own can do that: it is no fault of ours.
-        Some(trap) => return Ended::Crashed(trap.to_string()),
-        _ => OutcomeKind::SandboxFault { reference: fault::report(&format!("{error:#}")) },
-    })
 }
 
 /// The error of a program that broke the interpreter.
@@ -258,7 +347,30 @@ fn bounded(mut result: ExecResult, value_bytes: u32) -> ExecResult {
     result
 }
 
-fn collect(ended: Ended, store: &mut Store<Host>, session: &str) -> Outcome {
+/// Measures a run or a cell; on the thread that it was started on.
+pub(crate) struct Stopwatch {
+    start: std::time::Instant,
+    cpu: std::time::Duration,
+}
+
+impl Stopwatch {
+    pub(crate) fn start() -> Self {
+        Self { start: clock::now(), cpu: clock::thread_cpu_time() }
+    }
+
+    /// Since the start.
+    pub(crate) fn elapsed(&self) -> std::time::Duration {
+        clock::now().saturating_duration_since(self.start)
+    }
+
+    fn write(&self, usage: &mut Usage) {
+        usage.wall_ms = self.elapsed().as_secs_f64() * 1000.0;
+        let cpu = clock::thread_cpu_time().saturating_sub(self.cpu);
+        usage.cpu_ms = cpu.as_secs_f64() * 1000.0;
+    }
+}
+
+fn collect(ended: Ended, host: &mut Host, session: &str) -> Outcome {
     let crash = match &ended {
         Ended::Crashed(what) => Some(crash(what)),
         _ => None,
@@ -289,7 +401,13 @@ fn collect(ended: Ended, store: &mut Store<Host>, session: &str) -> Outcome {
             traceback: error.traceback,
         });
     }
-    let host = store.data_mut();
+    tell(&mut outcome, host);
+    outcome
+}
+
+/// Writes the broker's report into an outcome.
+fn tell(outcome: &mut Outcome, host: &mut Host) {
+    host.broker.end_run(outcome.kind.as_str());
     let report = host.broker.report();
     outcome.stdout = report.stdout;
     outcome.stderr = report.stderr;
@@ -300,6 +418,7 @@ fn collect(ended: Ended, store: &mut Store<Host>, session: &str) -> Outcome {
         .map(|display| DisplayData { mime: display.mime, bytes: display.bytes })
         .collect();
     outcome.denials = report.denials;
+    outcome.effects = report.effects;
     outcome.files = FileChanges {
         created: report.files.created,
         modified: report.files.modified,
@@ -312,7 +431,6 @@ fn collect(ended: Ended, store: &mut Store<Host>, session: &str) -> Outcome {
         bytes_out: report.usage.bytes_out,
         ..Usage::default()
     };
-    outcome
 }
 
 /// The record of `fh_resume`.
@@ -322,6 +440,7 @@ pub(crate) fn resume_record(
     cwd: String,
     import_path: Vec<String>,
     seed: [u8; 32],
+    tools: bool,
 ) -> Resume {
-    Resume { abi: ABI_VERSION, argv, env, cwd, import_path, seed }
+    Resume { abi: ABI_VERSION, argv, env, cwd, import_path, seed, tools }
 }

@@ -24,15 +24,18 @@
 //! nothing; the broker of `fumehood-host-fns` does.
 
 mod adapter;
+mod answer;
 mod builder;
 mod cache;
 mod clock;
 mod control;
+mod determinism;
 mod engine;
 mod error;
 mod executor;
 mod fault;
 mod grants;
+mod guest;
 mod host;
 mod host_env;
 mod inputs;
@@ -40,13 +43,21 @@ mod instance;
 mod limits;
 mod listener;
 mod memory;
+mod native_run;
+mod net;
+mod observer;
 mod outcome;
+mod pool;
+mod run;
 mod sandbox;
 mod script;
+mod session;
 mod strip;
 mod threads;
 mod ticker;
 pub mod tool;
+mod transcript;
+mod workspaces;
 
 /// Policies: their text, the answers they give and how they differ.
 pub mod policy {
@@ -57,26 +68,77 @@ pub mod policy {
     };
 }
 
+/// Requests to the network: hosts, connections, questions and proposals.
+///
+/// Grants and connections are given to [`SandboxBuilder::allow`] and
+/// [`SandboxBuilder::egress_options`].
+pub mod network {
+    pub use fumehood_host_fns::{
+        Answer, ApprovalDesk, ApprovalRequest, ApprovalStatus, Approvals, Approver, Approving,
+        Connecting, Connector, Egress, EgressError, EgressOptions, EgressSetupError, Exchange,
+        HttpEgress, ListedGrant, LivePolicy, Order, OtherMounts, Phases, Proxy, Resolver, Waiting,
+    };
+    pub use fumehood_policies::{
+        Denied, DialAddress, Draft, DraftBook, DraftError, DraftState, GrantError, GrantTerms,
+        GrantedHost, HostGrant, HostName, NetRequest, granted_hosts,
+    };
+}
+
+/// Projects: directories that code works on, and bringing its changes back.
+pub mod project {
+    pub use crate::workspaces::{
+        AttachedProject, INPUTS_AT, PROJECT_AT, Project, ProjectSync, SyncMode, SyncState,
+        WorkspaceEnd, report_json,
+    };
+    pub use fumehood_host_fns::{
+        ArchiveError, Conflict, DEFAULT_EXCLUDES, GuardedPath, Listed, ProjectError, ProjectPath,
+        Strategy, SyncError, SyncOptions, SyncReport, Workspace, WorkspaceError, WorkspaceLimits,
+        WorkspaceOptions,
+    };
+}
+
+/// Native tiers: where commands run as real processes.
+pub mod native {
+    pub use fumehood_host_fns::{
+        CancelToken, Captured, FORBIDDEN_VARIABLES, Guarantee, GuaranteeReport, GuaranteeState,
+        Missing, NativeCommand, NativeEnd, NativeError, NativeLimits, NativeMount, NativeOverlay,
+        NativeResult, NativeSession, NativeTier, Probe, Unavailable, VariableError, Variables,
+    };
+}
+
 pub use builder::SandboxBuilder;
 pub use cache::{Entry as CompiledEntry, Footer as CompiledFooter};
+pub use determinism::{DEFAULT_FUEL, Determinism};
 pub use engine::{
     Engine, EngineBuilder, GUEST_DIGEST, Progress, build_compiled, cache_location, guest_module,
     verify_compiled,
 };
 pub use error::{BuildError, EngineError};
+pub use fumehood_host_fns::audit;
+pub use fumehood_host_fns::records;
 pub use fumehood_host_fns::{
-    AuditRecord, AuditSink, Budget, Clock, Denial, Limits as BrokerLimits, MemorySink, MountError,
-    OutputSink, RandomSource, Stream, Tool, ToolError, ToolSetupError,
+    AuditRecord, AuditSink, Budget, Clock, Denial, LastingEffect, Limits as BrokerLimits,
+    MemoryFile, MemorySink, MountError, OutputSink, RandomSource, Stream, Tool, ToolError,
+    ToolSetupError,
 };
 pub use fumehood_policies::{Access, GuestPath};
-pub use grants::PolicySource;
+pub use grants::{PolicySource, ReplaceError};
+pub use host_env::records_location;
 pub use inputs::{InputsError, MAX_INPUT_DEPTH};
 pub use limits::{Limits, MAX_MEMORY_BYTES, MIN_MEMORY_BYTES};
-pub use memory::memory_path;
+pub use memory::{MemoryPath, memory_path};
+pub use native_run::NATIVE_PYTHON;
+pub use observer::{ExecutionEvent, Observer};
 pub use outcome::{
     CellValue, DisplayData, Dropped, FileChanges, Outcome, OutcomeKind, SCHEMA_VERSION,
     ScriptError, TimeoutClock, Usage,
 };
-pub use sandbox::{Canceller, FIXED_ENVIRONMENT, Run, Sandbox, WORKING_DIRECTORY};
+pub use pool::{Pool, PoolRun};
+pub use run::{Canceller, Run};
+pub use sandbox::{FIXED_ENVIRONMENT, Sandbox, WORKING_DIRECTORY};
 pub use script::Script;
+pub use session::{
+    CheckpointId, Files, MAX_CHECKPOINT_BYTES, MAX_CHECKPOINTS, Pending, Session, SessionError,
+    SessionUsage,
+};
 pub use threads::MAX_THREADS;

@@ -13,10 +13,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fumehood_host_fns::{OutputSink, Stream};
+use fumehood_host_fns::{NoStreaming, OutputSink, Stream};
 
 use crate::clock;
 use crate::control::{Control, StopCause};
+use crate::script::Output;
 
 /// Output that may wait for a slow listener, in bytes. A single longer piece
 /// waits alone.
@@ -87,6 +88,22 @@ pub(crate) struct Relay {
 impl Relay {
     pub(crate) fn new(receive: Arc<Receive>, control: Arc<Control>) -> Self {
         Self { shared: Arc::default(), control, receive }
+    }
+
+    /// Where a run's output goes: the sink for its broker, and the relay whose
+    /// [`Relay::finish`] is to be called at its end, if there is one.
+    pub(crate) fn between(
+        output: Output,
+        control: &Arc<Control>,
+    ) -> (Arc<dyn OutputSink>, Option<Arc<Self>>) {
+        match output {
+            Output::Nobody => (Arc::new(NoStreaming), None),
+            Output::Sink(sink) => (sink, None),
+            Output::Listener(receive) => {
+                let relay = Arc::new(Self::new(receive, Arc::clone(control)));
+                (Arc::clone(&relay) as _, Some(relay))
+            }
+        }
     }
 
     /// Waits until everything was delivered. Called on the guest's thread when

@@ -4,11 +4,14 @@
 //! Invariant: a denial is never an outcome; it is an entry of
 //! [`Outcome::denials`], in order, also when the code swallowed it.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
-use fumehood_host_fns::Denial;
+use fumehood_host_fns::{Denial, LastingEffect};
 use serde::Serialize;
 
 use crate::control::StopCause;
+use crate::workspaces::ProjectSync;
 
 /// Version of the JSON record.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -203,11 +206,16 @@ pub struct Outcome {
     /// The tier that ran it.
     pub tier: &'static str,
     /// The controls that were active.
-    pub controls: Vec<&'static str>,
+    pub controls: Vec<Cow<'static, str>>,
     /// Guest paths that changed.
     pub files: FileChanges,
+    /// What became of the changes to the project, if there is one.
+    pub project: Option<ProjectSync>,
     /// What the broker refused, in order.
     pub denials: Vec<Denial>,
+    /// What was done outside the sandbox and no rollback undoes: changes of
+    /// mounted directories, calls of tools.
+    pub effects: Vec<LastingEffect>,
     /// What it used.
     pub usage: Usage,
     /// The session's id.
@@ -231,9 +239,11 @@ impl Outcome {
             displays: Vec::new(),
             error: None,
             tier: "wasm",
-            controls: CONTROLS.to_vec(),
+            controls: controls(),
             files: FileChanges::default(),
+            project: None,
             denials: Vec::new(),
+            effects: Vec::new(),
             usage: Usage::default(),
             session: session.to_owned(),
             rolled_back: false,
@@ -241,10 +251,12 @@ impl Outcome {
         }
     }
 
-    /// Says that the run ended as `kind` after all; what it gave stays.
+    /// Says that the run ended as `kind` after all, because of something outside
+    /// it; what it gave stays, and proves nothing.
     pub(crate) fn end_as(&mut self, kind: OutcomeKind) {
         self.exit_code = kind.exit_code();
         self.kind = kind;
+        self.digest = None;
     }
 
     /// Standard output as text, invalid UTF-8 replaced.
@@ -283,7 +295,9 @@ impl Outcome {
             "tier": self.tier,
             "controls": self.controls,
             "files": self.files,
+            "project": self.project.as_ref().map(ProjectSync::to_json),
             "denials": self.denials,
+            "effects": self.effects,
             "usage": self.usage,
             "session": self.session,
             "rolled_back": self.rolled_back,
@@ -295,6 +309,11 @@ impl Outcome {
 /// What confines every run of the WASM tier.
 pub(crate) const CONTROLS: &[&str] =
     &["wasm_isolation", "brokered_imports", "epoch_interruption", "memory_limit", "stack_limit"];
+
+/// [`CONTROLS`], as an outcome has them.
+pub(crate) fn controls() -> Vec<Cow<'static, str>> {
+    CONTROLS.iter().map(|name| Cow::Borrowed(*name)).collect()
+}
 
 fn as_base64<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&base64::engine::general_purpose::STANDARD.encode(bytes))

@@ -1,48 +1,40 @@
-//! A sandbox: what its code may reach and how much it may use, and the runs in
-//! it.
+//! A sandbox: what its code may reach and how much it may use, and the runs and
+//! sessions in it.
 //!
 //! Invariant: every run starts from the same pristine guest; nothing of one run
 //! is seen by the next but what was used of the budget and the numbers of the
-//! audit. Dropping a [`Run`] stops it.
+//! audit.
 
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use fumehood_guest_abi::Exec;
+use fumehood_guest_abi::{Exec, Resume};
+pub use fumehood_guest_abi::{FIXED_ENVIRONMENT, WORKING_DIRECTORY};
 use fumehood_host_fns::{
-    AuditNumbers, AuditSink, Broker, BrokerConfig, Budget, Clock, Executor, HostMount, NoStreaming,
-    OutputSink, RandomSource, SharedMeter, SystemClock, ToolSet, Waiter,
+    Approvals, AuditNumbers, AuditSink, Broker, BrokerConfig, Budget, Clock, Egress, Executor,
+    HostMount, LivePolicy, NativeSession, OutputSink, RandomSource, SharedMeter, SystemClock,
+    ToolSet, Waiter,
 };
-use fumehood_policies::{GuestPath, Limited, Policy};
-use tokio::sync::oneshot;
+use fumehood_policies::{GuestPath, Limited, Policy, PolicyFile};
 
+use crate::answer::Answer;
 use crate::builder::SandboxBuilder;
 use crate::control::Control;
+use crate::determinism::{Determinism, Metered, Sources};
 use crate::engine::Engine;
 use crate::fault;
+use crate::grants::{ReplaceError, Together};
 use crate::host::{Host, Limiter};
-use crate::instance::{self, Job, resume_record};
+use crate::instance::{self, Instance, Job, resume_record};
 use crate::limits::Limits;
 use crate::listener::Relay;
+use crate::observer::Observer;
 use crate::outcome::{Outcome, OutcomeKind, ScriptError, TimeoutClock};
+use crate::run::Run;
 use crate::script::{Output, Script};
-
-/// Directory that programs start in.
-pub const WORKING_DIRECTORY: &str = "/work";
-
-/// The environment that is the same in every sandbox.
-pub const FIXED_ENVIRONMENT: &[(&str, &str)] = &[
-    ("HOME", "/home/agent"),
-    ("HOSTNAME", "fumehood"),
-    ("LANG", "C.UTF-8"),
-    ("LC_ALL", "C.UTF-8"),
-    ("LOGNAME", "agent"),
-    ("PWD", WORKING_DIRECTORY),
-    ("TMPDIR", "/tmp"),
-    ("TZ", "UTC"),
-    ("USER", "agent"),
-];
+use crate::session::Session;
+use crate::transcript::{Given, Transcript};
+use crate::workspaces::AttachedProject;
 
 /// What code may reach and use. Cloning shares it; runs are independent.
 ///
@@ -71,13 +63,49 @@ pub(crate) struct Inner {
     pub(crate) tools: Arc<ToolSet>,
     /// Runs calls of tools; `None` without tools.
     pub(crate) executor: Option<Arc<dyn Executor>>,
+    /// Carries out requests; `None` if the policy lets none through.
+    pub(crate) egress: Option<Arc<dyn Egress>>,
+    pub(crate) approvals: Option<Arc<Approvals>>,
+    pub(crate) live: Arc<LivePolicy>,
+    pub(crate) together: Together,
     pub(crate) audit: Arc<dyn AuditSink>,
     pub(crate) audit_numbers: AuditNumbers,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) clock: Option<Arc<dyn Clock>>,
     pub(crate) random: Arc<dyn RandomSource>,
+    pub(crate) determinism: Option<Determinism>,
+    /// Where commands run.
+    pub(crate) native: Option<NativeSession>,
+    pub(crate) project: Option<Arc<AttachedProject>>,
+    /// Where code begins: the project, if there is one.
+    pub(crate) working_directory: String,
+    /// What the host calls the project and the inputs.
+    pub(crate) host_names: Vec<(GuestPath, GuestPath)>,
     /// What every run in this sandbox draws on; it never goes up.
     pub(crate) meter: SharedMeter,
     pub(crate) session: String,
+    /// Sessions and programs of pools that were started in it.
+    pub(crate) started: AtomicU64,
+}
+
+/// What belongs to one session and no other: its name and what it counts.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) id: String,
+    pub(crate) meter: SharedMeter,
+    pub(crate) audit_numbers: AuditNumbers,
+}
+
+/// What one broker of a sandbox is given beside the sandbox's own settings.
+pub(crate) struct Wiring<'w> {
+    pub(crate) identity: &'w Identity,
+    pub(crate) stdin: Arc<[u8]>,
+    pub(crate) output: Arc<dyn OutputSink>,
+    pub(crate) waiter: Arc<dyn Waiter>,
+    /// In deterministic mode.
+    pub(crate) sources: Option<&'w Sources>,
+    /// Whether the sandbox's files are put into the in-memory tree.
+    pub(crate) with_files: bool,
 }
 
 impl std::fmt::Debug for Sandbox {
@@ -109,10 +137,39 @@ impl Sandbox {
         &self.inner.limited
     }
 
-    /// The policy that decides, put together.
+    /// The policy that decides, put together, as the sandbox was built.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.inner.policy
+    }
+
+    /// The policy as it can be replaced while runs go on: what replaces it holds
+    /// from their next request on. Connections are set up when the sandbox is
+    /// built, so a sandbox without a network stays without one.
+    #[must_use]
+    pub fn live_policy(&self) -> &Arc<LivePolicy> {
+        &self.inner.live
+    }
+
+    /// Lets another policy file hold, from the next request of every run on. It
+    /// is put together with what the sandbox was built with, under the same
+    /// ceiling. Returns its generation, which audit records carry.
+    ///
+    /// Connections are set up when the sandbox is built: where it may be that
+    /// only a later policy lets requests through, build it with
+    /// [`SandboxBuilder::network_on_demand`].
+    ///
+    /// # Errors
+    /// [`ReplaceError`]; then the policy that held holds on.
+    pub fn replace_policy(&self, policy: &PolicyFile) -> Result<u64, ReplaceError> {
+        let next = self.inner.together.with(policy)?;
+        Ok(self.inner.live.replace(next)?)
+    }
+
+    /// What was granted by the approver, if there is one.
+    #[must_use]
+    pub fn approvals(&self) -> Option<&Arc<Approvals>> {
+        self.inner.approvals.as_ref()
     }
 
     /// What all runs so far have used of a budget, running ones included.
@@ -127,10 +184,33 @@ impl Sandbox {
         self.inner.meter.left(budget)
     }
 
+    /// The project that code works on, if there is one.
+    #[must_use]
+    pub fn project(&self) -> Option<&Arc<AttachedProject>> {
+        self.inner.project.as_ref()
+    }
+
+    /// The directory that code begins in.
+    #[must_use]
+    pub fn working_directory(&self) -> &str {
+        &self.inner.working_directory
+    }
+
     /// The session's id, as it is in results and audit records.
     #[must_use]
     pub fn session_id(&self) -> &str {
         &self.inner.session
+    }
+
+    /// A session of its own in this sandbox: cells that share one namespace,
+    /// with budgets of its own. See [`Session`].
+    #[must_use]
+    pub fn session(&self) -> Session {
+        Session::new(Arc::clone(&self.inner), self.inner.new_identity())
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
     }
 
     /// Starts a run and returns it. Text is run as a cell; see [`Script`] for
@@ -140,72 +220,71 @@ impl Sandbox {
     /// cancelled when the returned value is dropped before it is done.
     pub fn run(&self, script: impl Into<Script>) -> Run {
         let control = Arc::new(Control::new());
-        let (sender, receiver) = oneshot::channel();
-        let answer = Answer(Arc::new(Mutex::new(Some(sender))));
-        let run = Run {
-            control: Arc::clone(&control),
-            receiver,
-            session: self.inner.session.clone(),
-            done: false,
-        };
+        let (run, answer) =
+            Run::new(Arc::clone(&control), self.inner.session.clone(), self.inner.observer.clone());
         let script = script.into();
         let inner = Arc::clone(&self.inner);
         let of_thread = answer.clone();
         let job = move || inner.execute(script, &control, &of_thread);
         let started = self.inner.engine.inner().threads.spawn(Box::new(job));
         if let Err(error) = started {
-            answer.send(*self.inner.refused(format!("a thread ({error})")));
+            let id = &self.inner.session;
+            answer.send(*self.inner.refused(format!("a thread ({error})"), id));
         }
         run
     }
 }
 
-/// Where the outcome goes; the first sender wins.
-#[derive(Clone)]
-struct Answer(Arc<Mutex<Option<oneshot::Sender<Outcome>>>>);
+impl Inner {
+    pub(crate) fn engine(&self) -> &crate::engine::Inner {
+        self.engine.inner()
+    }
 
-impl Answer {
-    fn send(&self, outcome: Outcome) {
-        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(sender) = sender {
-            // Nobody waits for a run that was dropped.
-            let _ = sender.send(outcome);
+    pub(crate) fn limits(&self) -> &Arc<Limits> {
+        &self.limits
+    }
+
+    /// Who the runs of this sandbox are.
+    pub(crate) fn identity(&self) -> Identity {
+        Identity {
+            id: self.session.clone(),
+            meter: self.meter.clone(),
+            audit_numbers: self.audit_numbers.clone(),
         }
     }
-}
 
-impl Inner {
+    /// Who the next session in this sandbox is; nothing of its budgets is used.
+    pub(crate) fn new_identity(&self) -> Identity {
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        Identity {
+            id: format!("{}.{number}", self.session),
+            meter: SharedMeter::new(&self.limits.broker),
+            audit_numbers: AuditNumbers::default(),
+        }
+    }
+
     fn execute(&self, script: Script, control: &Arc<Control>, answer: &Answer) {
         let overdue = answer.clone();
         let session = self.session.clone();
-        let _watch = self.engine.inner().ticker.watch(
+        let watch = self.engine.inner().ticker.watch(
             control,
             Box::new(move || {
                 let kind = OutcomeKind::Timeout { clock: TimeoutClock::Wall };
                 overdue.send(Outcome::empty(kind, &session));
             }),
         );
-        let relay = match &script.output {
-            Output::Listener(receive) => {
-                Some(Arc::new(Relay::new(Arc::clone(receive), Arc::clone(control))))
+        let run = std::panic::AssertUnwindSafe(|| {
+            let using = self.project.as_ref().map(AttachedProject::begin);
+            let (mut outcome, spent) = self.run_once(script, control, &self.identity());
+            // Bringing changes back is no part of the run's time.
+            drop(watch);
+            if let Some(using) = using {
+                using.end(&mut outcome, &self.session, Vec::new());
             }
-            Output::Nobody | Output::Sink(_) => None,
-        };
-        let output: Arc<dyn OutputSink> = match (&relay, &script.output) {
-            (Some(relay), _) => Arc::clone(relay) as _,
-            (None, Output::Sink(sink)) => Arc::clone(sink),
-            (None, _) => Arc::new(NoStreaming),
-        };
-        let run = std::panic::AssertUnwindSafe(|| match self.prepare(script, output, control) {
-            Ok(job) => {
-                let (mut outcome, spent) = instance::run(self.engine.inner(), job);
-                if let Some(Err(cause)) = relay.as_ref().map(|relay| relay.finish()) {
-                    outcome.end_as(cause.into());
-                }
-                answer.send(outcome);
+            answer.send(outcome);
+            if let Some(spent) = spent {
                 self.engine.inner().give_back(spent);
             }
-            Err(outcome) => answer.send(*outcome),
         });
         if std::panic::catch_unwind(run).is_err() {
             let reference = fault::report("a run panicked outside the guest");
@@ -213,167 +292,220 @@ impl Inner {
         }
     }
 
+    /// Runs a program in an instance of its own, on this thread. The instance
+    /// is given back when the second value is dropped.
+    pub(crate) fn run_once(
+        &self,
+        mut script: Script,
+        control: &Arc<Control>,
+        identity: &Identity,
+    ) -> (Outcome, Option<Instance>) {
+        let output = std::mem::replace(&mut script.output, Output::Nobody);
+        let (sink, relay) = Relay::between(output, control);
+        match self.prepare(script, sink, control, identity) {
+            Ok(job) => {
+                let (mut outcome, spent) = instance::run(self.engine.inner(), job);
+                if let Some(Err(cause)) = relay.as_ref().map(|relay| relay.finish()) {
+                    outcome.end_as(cause.into());
+                }
+                (outcome, Some(spent))
+            }
+            Err(outcome) => (*outcome, None),
+        }
+    }
+
+    /// Refuses what is larger than the limits.
+    pub(crate) fn check(&self, script: &Script, session: &str) -> Result<(), Box<Outcome>> {
+        let limits = &self.limits;
+        if script.source.len() > limits.source_bytes {
+            let missing = format!("source text of at most {} bytes", limits.source_bytes);
+            return Err(self.refused(missing, session));
+        }
+        if script.inputs_json.as_ref().is_some_and(|json| json.len() > limits.input_bytes) {
+            let missing = format!("inputs of at most {} bytes", limits.input_bytes);
+            return Err(self.refused(missing, session));
+        }
+        Ok(())
+    }
+
+    /// Everything that one run needs.
     fn prepare(
         &self,
         mut script: Script,
         output: Arc<dyn OutputSink>,
         control: &Arc<Control>,
+        identity: &Identity,
     ) -> Result<Job, Box<Outcome>> {
-        if script.source.len() > self.limits.source_bytes {
-            return Err(
-                self.refused(format!("source text of at most {} bytes", self.limits.source_bytes))
-            );
-        }
-        if script.inputs_json.as_ref().is_some_and(|json| json.len() > self.limits.input_bytes) {
-            return Err(
-                self.refused(format!("inputs of at most {} bytes", self.limits.input_bytes))
-            );
-        }
+        self.check(&script, &identity.id)?;
+        let argv = std::iter::once(script.filename.clone());
+        let argv = argv.chain(std::mem::take(&mut script.args)).collect();
+        let import_path = std::mem::take(&mut script.import_path);
         let stdin = std::mem::take(&mut script.stdin);
-        let broker = self.broker(stdin, output, control)?;
+        let sources = self.determinism.map(Sources::new);
+        let mut broker = self.broker(Wiring {
+            identity,
+            stdin: Arc::clone(&stdin),
+            output,
+            waiter: Arc::clone(control) as Arc<dyn Waiter>,
+            sources: sources.as_ref(),
+            with_files: true,
+        })?;
+        broker
+            .begin_run(&script.filename, &script.source)
+            .map_err(|error| self.refused(error.to_string(), &identity.id))?;
+        let resume = self.resume_record(argv, import_path, sources.as_ref(), &identity.id)?;
+        let exec = self.exec_record(script);
+        let metered = sources.map(|sources| {
+            let mut metered = self.metered(sources, &resume);
+            metered.transcript.cell(&exec, &stdin);
+            metered
+        });
+        let host = self.host(broker, control, metered);
+        let (session, limits) = (identity.id.clone(), Arc::clone(&self.limits));
+        Ok(Job { host, resume, exec, session, limits })
+    }
+
+    /// The books of a deterministic run or session.
+    pub(crate) fn metered(&self, sources: Sources, resume: &Resume) -> Metered {
+        let transcript = Transcript::new(&Given {
+            guest: self.engine.inner().guest.as_ref(),
+            policy: self.policy.digest(),
+            memory_bytes: self.limits.memory_bytes,
+            settings: sources.settings,
+            resume,
+        });
+        Metered::new(sources, transcript)
+    }
+
+    /// What stands for clocks and randomness in a new session, in deterministic
+    /// mode.
+    pub(crate) fn sources(&self) -> Option<Sources> {
+        self.determinism.map(Sources::new)
+    }
+
+    /// A broker with this sandbox's settings.
+    pub(crate) fn broker(&self, wiring: Wiring<'_>) -> Result<Broker, Box<Outcome>> {
+        let Wiring { identity, stdin, output, waiter, sources, with_files } = wiring;
+        let (clock, random, waiter) = match sources {
+            Some(sources) => (sources.clock(), sources.random(), sources.waiter(waiter)),
+            None => {
+                let clock = self.clock.clone();
+                let clock = clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
+                (clock, Arc::clone(&self.random), waiter)
+            }
+        };
+        let config = BrokerConfig {
+            session: identity.id.clone(),
+            policy: Some(self.policy.clone()),
+            mounts: self.open_mounts(&identity.id)?,
+            files: if with_files { self.files.clone() } else { Vec::new() },
+            limits: self.limits.broker.clone(),
+            stdin,
+            output,
+            audit: Arc::clone(&self.audit),
+            audit_numbers: identity.audit_numbers.clone(),
+            clock,
+            random,
+            waiter,
+            tools: Arc::clone(&self.tools),
+            executor: self.executor.clone(),
+            egress: self.egress.clone(),
+            approvals: self.approvals.clone(),
+            live_policy: Some(Arc::clone(&self.live)),
+            meter: Some(identity.meter.clone()),
+            deterministic_from_ns: self.determinism.map(|settings| settings.time_ns()),
+            native: self.native.clone(),
+            host_names: self.host_names.clone(),
+        };
+        Broker::new(config).map_err(|error| self.refused(error.to_string(), &identity.id))
+    }
+
+    /// The host side of a store.
+    pub(crate) fn host(
+        &self,
+        broker: Broker,
+        control: &Arc<Control>,
+        metered: Option<Metered>,
+    ) -> Host {
+        Host {
+            broker,
+            control: Arc::clone(control),
+            limiter: Limiter::new(self.limits.memory_bytes),
+            memory: None,
+            max_request: self.limits.broker.request_bytes,
+            metered,
+        }
+    }
+
+    /// A seed for the interpreter's generators.
+    pub(crate) fn seed(&self, sources: Option<&Sources>) -> Result<[u8; 32], &'static str> {
         let mut seed = [0; 32];
-        self.random.fill(&mut seed).map_err(|error| self.refused(error.to_string()))?;
-        let argv = std::iter::once(script.filename.clone()).chain(script.args).collect();
-        let resume = resume_record(
-            argv,
-            self.env.clone(),
-            WORKING_DIRECTORY.to_owned(),
-            script.import_path,
-            seed,
-        );
-        let exec = Exec {
+        let seeds = sources.map_or(&self.random, Sources::interpreter_seeds);
+        seeds.fill(&mut seed).map_err(|_| "the random source failed")?;
+        Ok(seed)
+    }
+
+    /// What `fh_resume` is told.
+    fn resume_record(
+        &self,
+        argv: Vec<String>,
+        import_path: Vec<String>,
+        sources: Option<&Sources>,
+        session: &str,
+    ) -> Result<Resume, Box<Outcome>> {
+        let seed = self.seed(sources);
+        let seed = seed.map_err(|error| self.refused(error.to_owned(), session))?;
+        let (cwd, tools) = (self.working_directory.clone(), !self.tools.is_empty());
+        Ok(resume_record(argv, self.env.clone(), cwd, import_path, seed, tools))
+    }
+
+    /// What a session's `fh_resume` is told.
+    pub(crate) fn session_record(
+        &self,
+        sources: Option<&Sources>,
+        session: &str,
+    ) -> Result<Resume, Box<Outcome>> {
+        let import_path = vec![self.working_directory.clone()];
+        self.resume_record(vec![String::new()], import_path, sources, session)
+    }
+
+    /// What `fh_exec` is told.
+    pub(crate) fn exec_record(&self, script: Script) -> Exec {
+        Exec {
             mode: script.mode,
             filename: script.filename,
             source: script.source,
             inputs_json: script.inputs_json,
             max_value_bytes: self.limits.value_bytes,
-        };
-        let limiter = Limiter::new(self.limits.memory_bytes);
-        let host = Host {
-            broker,
-            control: Arc::clone(control),
-            limiter,
-            memory: None,
-            max_request: self.limits.broker.request_bytes,
-        };
-        let limits = Arc::clone(&self.limits);
-        Ok(Job { host, resume, exec, session: self.session.clone(), limits })
-    }
-
-    /// The broker of one run.
-    fn broker(
-        &self,
-        stdin: Arc<[u8]>,
-        output: Arc<dyn OutputSink>,
-        control: &Arc<Control>,
-    ) -> Result<Broker, Box<Outcome>> {
-        let config = BrokerConfig {
-            session: self.session.clone(),
-            policy: Some(self.policy.clone()),
-            mounts: self.open_mounts()?,
-            files: self.files.clone(),
-            limits: self.limits.broker.clone(),
-            stdin,
-            output,
-            audit: Arc::clone(&self.audit),
-            audit_numbers: self.audit_numbers.clone(),
-            clock: self.clock.clone().unwrap_or_else(|| Arc::new(SystemClock::new())),
-            random: Arc::clone(&self.random),
-            waiter: Arc::clone(control) as Arc<dyn Waiter>,
-            tools: Arc::clone(&self.tools),
-            executor: self.executor.clone(),
-            meter: Some(self.meter.clone()),
-        };
-        Broker::new(config).map_err(|error| self.refused(error.to_string()))
+        }
     }
 
     /// The mounts' directories, by handles of this run's own.
-    fn open_mounts(&self) -> Result<Vec<HostMount>, Box<Outcome>> {
+    fn open_mounts(&self, session: &str) -> Result<Vec<HostMount>, Box<Outcome>> {
         self.mounts
             .iter()
             .map(|mount| {
-                let dir = mount.dir.try_clone().map_err(|error| {
-                    self.refused(format!("a descriptor for the mount {} ({error})", mount.at))
-                })?;
-                Ok(HostMount { at: mount.at.clone(), dir, access: mount.access })
+                mount.try_clone().map_err(|error| {
+                    let missing = format!("a descriptor for the mount {} ({error})", mount.at);
+                    self.refused(missing, session)
+                })
             })
             .collect()
     }
 
-    fn refused(&self, missing: String) -> Box<Outcome> {
+    pub(crate) fn refused(&self, missing: String, session: &str) -> Box<Outcome> {
         let message = format!("{missing} is required");
-        let mut outcome =
-            Outcome::empty(OutcomeKind::Refused { missing: vec![missing] }, &self.session);
+        Box::new(self.refusal(OutcomeKind::Refused { missing: vec![missing] }, message, session))
+    }
+
+    /// An outcome of `kind` that says why nothing was run.
+    pub(crate) fn refusal(&self, kind: OutcomeKind, message: String, session: &str) -> Outcome {
+        let mut outcome = Outcome::empty(kind, session);
         outcome.error = Some(ScriptError {
             type_name: "Refused".to_owned(),
             message,
             traceback: String::new(),
         });
-        Box::new(outcome)
+        outcome
     }
-}
-
-/// A run that has been started; await it for its [`Outcome`].
-///
-/// Cancel-safe: dropping it stops the guest within one tick and loses only the
-/// outcome.
-#[derive(Debug)]
-#[must_use = "a run that is dropped is cancelled"]
-pub struct Run {
-    control: Arc<Control>,
-    receiver: oneshot::Receiver<Outcome>,
-    session: String,
-    done: bool,
-}
-
-/// Stops one run from anywhere.
-#[derive(Clone, Debug)]
-pub struct Canceller(Arc<Control>);
-
-impl Canceller {
-    /// Stops the run; its outcome is `cancelled`. Does nothing if it has ended.
-    pub fn cancel(&self) {
-        self.0.cancel();
-    }
-}
-
-impl Run {
-    /// A handle that stops this run.
-    #[must_use]
-    pub fn canceller(&self) -> Canceller {
-        Canceller(Arc::clone(&self.control))
-    }
-
-    /// Waits on the calling thread, which must not be one of an async runtime.
-    #[must_use]
-    pub fn wait(mut self) -> Outcome {
-        self.done = true;
-        let (_, closed) = oneshot::channel();
-        let receiver = std::mem::replace(&mut self.receiver, closed);
-        receiver.blocking_recv().unwrap_or_else(|_| lost(&self.session))
-    }
-}
-
-impl Future for Run {
-    type Output = Outcome;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        let outcome = std::task::ready!(Pin::new(&mut self.receiver).poll(context));
-        self.done = true;
-        Poll::Ready(outcome.unwrap_or_else(|_| lost(&self.session)))
-    }
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        if !self.done {
-            self.control.cancel();
-        }
-    }
-}
-
-/// The guest's thread ended without an answer.
-fn lost(session: &str) -> Outcome {
-    let reference = fault::report("a guest thread ended without an outcome");
-    Outcome::empty(OutcomeKind::SandboxFault { reference }, session)
 }

@@ -57,6 +57,18 @@ impl Script {
         }
     }
 
+    /// The source text.
+    #[must_use]
+    pub fn source_bytes(&self) -> &[u8] {
+        &self.source
+    }
+
+    /// The name that the guest sees.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.filename
+    }
+
     /// A cell: the value of a last expression is returned.
     #[must_use]
     pub fn cell(source: impl Into<Vec<u8>>) -> Self {

@@ -26,11 +26,14 @@ mod descriptors;
 mod memory;
 mod paths;
 mod process;
+mod recorded;
 
 use fumehood_host_fns::{Errno, HostAnswer, HostCall, Refusal};
 use wasmtime::{Caller, Linker};
 
+use crate::determinism;
 use crate::host::{GuestStop, Host};
+use recorded::dispatch;
 
 const WASI: &str = "wasi_snapshot_preview1";
 
@@ -65,6 +68,8 @@ fn with_memory<T>(
     caller: &mut Caller<'_, Host>,
     body: impl FnOnce(&mut [u8], &mut Host) -> Answer<T>,
 ) -> Answer<T> {
+    determinism::note_work(&*caller);
+    let _import = tracing::trace_span!("import").entered();
     match caller.data().memory {
         Some(memory) => {
             let (bytes, host) = memory.data_and_store_mut(caller);
@@ -86,7 +91,7 @@ fn stop(host: &Host, reason: fumehood_host_fns::StopReason) -> wasmtime::Error {
 
 /// One call through the broker. A panic in a host function ends this run as a
 /// fault; the process lives and the guest sees nothing of it.
-fn dispatch(host: &mut Host, call: HostCall<'_>) -> Answer<HostAnswer> {
+fn carry_out(host: &mut Host, call: HostCall<'_>) -> Answer<HostAnswer> {
     let broker = std::panic::AssertUnwindSafe(|| host.broker.dispatch(call));
     match std::panic::catch_unwind(broker) {
         Ok(answer) => answer,

@@ -1,7 +1,8 @@
-//! The image: the guest's memory as it is before any cell.
+//! An image: bytes that memories start from and are compared with.
 //!
 //! Invariant: nothing writes to an image once it exists. One in memory is
-//! sealed; one in a file lies in a compiled-code file, whose rules are those of
+//! sealed, or private to this process where the system has no sealed files;
+//! one in a file lies in a compiled-code file, whose rules are those of
 //! [`crate::cache`].
 
 use std::fs::File;
@@ -12,13 +13,17 @@ use std::sync::OnceLock;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A memory image and the file it is mapped from.
+/// Bytes that nothing changes.
 #[derive(Debug)]
 pub(crate) struct Image {
-    file: File,
-    offset: u64,
+    source: Source,
     len: usize,
-    pristine: OnceLock<Option<Pristine>>,
+}
+
+#[derive(Debug)]
+enum Source {
+    File { file: File, offset: u64, pristine: OnceLock<Option<Pristine>> },
+    Heap(Box<[u8]>),
 }
 
 /// A read-only mapping of the whole image.
@@ -33,26 +38,49 @@ unsafe impl Send for Pristine {}
 // SAFETY: as above; shared reads of memory that nobody writes.
 unsafe impl Sync for Pristine {}
 
+/// A new file in memory that can be sealed.
+///
+/// # Errors
+/// The system's reason, where there are none.
+pub(super) fn new_memory_file() -> std::io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    Ok(File::from(rustix::fs::memfd_create("fumehood-image", flags)?))
+}
+
+/// Forbids every further change of a file's size and content, for good. There
+/// must be no writable shared mapping of it.
+pub(super) fn seal(file: impl AsFd) -> std::io::Result<()> {
+    let all = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    Ok(rustix::fs::fcntl_add_seals(file, all)?)
+}
+
 impl Image {
     /// The part of `file` from `offset`; both are multiples of the page size.
+    /// Nothing may change that part as long as the image exists.
     pub(crate) fn in_file(file: File, offset: u64, len: usize) -> Self {
-        Self { file, offset, len, pristine: OnceLock::new() }
+        Self { source: Source::File { file, offset, pristine: OnceLock::new() }, len }
     }
 
-    /// A sealed copy of `bytes` in memory.
-    ///
-    /// # Errors
-    /// The system's reason.
-    pub(crate) fn in_memory(bytes: &[u8]) -> std::io::Result<Self> {
-        use std::io::Write;
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let mut file = File::from(rustix::fs::memfd_create("fumehood-image", flags)?);
-        file.write_all(bytes)?;
-        rustix::fs::fcntl_add_seals(
-            &file,
-            SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE,
-        )?;
-        Ok(Self::in_file(file, 0, bytes.len()))
+    /// A copy of `bytes`: a sealed file in memory, or, where there are none,
+    /// memory of this process.
+    pub(crate) fn in_memory(bytes: &[u8]) -> Self {
+        let sealed = || -> std::io::Result<File> {
+            use std::io::Write as _;
+            let mut file = new_memory_file()?;
+            file.write_all(bytes)?;
+            seal(&file)?;
+            Ok(file)
+        };
+        match sealed() {
+            Ok(file) => Self::in_file(file, 0, bytes.len()),
+            Err(_) => Self { source: Source::Heap(bytes.into()), len: bytes.len() },
+        }
+    }
+
+    /// A copy of `bytes` that is in no file.
+    #[cfg(test)]
+    pub(crate) fn on_heap(bytes: &[u8]) -> Self {
+        Self { source: Source::Heap(bytes.into()), len: bytes.len() }
     }
 
     /// Its size in bytes.
@@ -60,42 +88,43 @@ impl Image {
         self.len
     }
 
-    pub(super) fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
-
-    pub(super) fn offset(&self) -> u64 {
-        self.offset
+    /// What to map it from; `None` if it can only be copied.
+    pub(super) fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        match &self.source {
+            Source::File { file, offset, .. } => Some((file.as_fd(), *offset)),
+            Source::Heap(_) => None,
+        }
     }
 
     /// The image's bytes, or `None` if the system does not map them.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
-        let pristine = self.pristine.get_or_init(|| self.map_pristine()).as_ref()?;
-        // SAFETY: the mapping has `len` readable bytes, is never written, and
-        // lives as long as `self`.
-        Some(unsafe { std::slice::from_raw_parts(pristine.at.as_ptr(), pristine.len) })
+        match &self.source {
+            Source::Heap(bytes) => Some(bytes),
+            Source::File { file, offset, pristine } => {
+                let map = || Pristine::map(file, *offset, self.len);
+                let pristine = pristine.get_or_init(map).as_ref()?;
+                // SAFETY: the mapping has `len` readable bytes, is never
+                // written, and lives as long as `self`.
+                Some(unsafe { std::slice::from_raw_parts(pristine.at.as_ptr(), pristine.len) })
+            }
+        }
     }
+}
 
-    fn map_pristine(&self) -> Option<Pristine> {
+impl Pristine {
+    fn map(file: &File, offset: u64, len: usize) -> Option<Self> {
+        let (protection, flags) = (ProtFlags::READ, MapFlags::SHARED);
         // SAFETY: a new read-only mapping at an address the kernel chooses.
-        let at = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                self.len,
-                ProtFlags::READ,
-                MapFlags::SHARED,
-                &self.file,
-                self.offset,
-            )
-        };
-        Some(Pristine { at: NonNull::new(at.ok()?.cast())?, len: self.len })
+        let at =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, file, offset) };
+        Some(Self { at: NonNull::new(at.ok()?.cast())?, len })
     }
 }
 
 impl Drop for Pristine {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `map_pristine`, and nobody can hold a
-        // slice of it: those borrow the image.
+        // SAFETY: the mapping was made by `map`, and nobody can hold a slice of
+        // it: those borrow the image.
         let _ = unsafe { rustix::mm::munmap(self.at.as_ptr().cast(), self.len) };
     }
 }
