@@ -4,19 +4,33 @@
 //! ends with 64 and nothing has run.
 #![allow(clippy::disallowed_methods, reason = "this module reads the arguments")]
 
+mod audit;
+mod project;
+mod reach;
+
 use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
-use fumehood::Access;
 use fumehood::policy::BudgetPreset;
 
+use crate::determinism::DeterminismArgs;
+
+use crate::bash::BashArgs;
+use crate::doctor::DoctorArgs;
 use crate::error::USAGE;
+#[cfg(feature = "eval")]
+use crate::eval::Eval;
+use crate::native::{ProgramTierArgs, TierArgs};
 use crate::output;
+pub(crate) use audit::{
+    Audit, AuditArgs, DecisionArg, DurabilityArg, ExportFormat, LogArgs, Session, SessionArgs,
+    SyncArgs, WitnessCommand,
+};
+pub(crate) use project::ProjectArgs;
+pub(crate) use reach::{MountArg, ReachArgs, parse_env, parse_mount};
 
 /// Longest time limit, in seconds: a year.
 const MAX_SECONDS: f64 = 365.0 * 24.0 * 3600.0;
@@ -35,8 +49,22 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a Python program in the sandbox
     Run(Box<RunArgs>),
-    /// Measure this machine: start-up, memory, processor work
+    /// Run one command of the shell in a native tier
+    Bash(BashArgs),
+    /// Say what boundaries this machine can give, and by what
+    Doctor(DoctorArgs),
+    /// Compare the tiers: the same attacks and the same work in each of them
+    #[cfg(feature = "eval")]
+    #[command(subcommand)]
+    Eval(Eval),
+    /// Work in one live Python session, cell by cell
+    Repl(ReplArgs),
+    /// Measure this machine: start-up, sessions, memory, processor work
     Bench(BenchArgs),
+    /// Records of past runs, and changes to projects that were not brought back
+    Session(SessionArgs),
+    /// The audit log of a run: checking it, reading it, handing it on
+    Audit(AuditArgs),
     /// Read policies: check, explain, compare
     Policy(PolicyArgs),
     /// The compiled guest: where it is, building, checking and removing it
@@ -57,29 +85,22 @@ pub(crate) struct RunArgs {
     /// Run it as a notebook cell: the value of the last expression is printed
     #[arg(long)]
     pub(crate) cell: bool,
-    /// Let the guest see a host directory; read only unless `:rw` is added
-    #[arg(long, value_name = "GUEST=HOST[:ro|rw]",
-        value_parser = OsStringValueParser::new().try_map(|text| parse_mount(text, false)))]
-    pub(crate) mount: Vec<MountArg>,
-    /// Like --mount, for directories that are refused otherwise, such as your home directory
-    #[arg(long, value_name = "GUEST=HOST[:ro|rw]",
-        value_parser = OsStringValueParser::new().try_map(|text| parse_mount(text, true)))]
-    pub(crate) force_mount: Vec<MountArg>,
-    /// Set an environment variable of the guest
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_env, allow_hyphen_values = true)]
-    pub(crate) env: Vec<(String, String)>,
+    #[command(flatten)]
+    pub(crate) tier: ProgramTierArgs,
+    #[command(flatten)]
+    pub(crate) reach: ReachArgs,
     /// What the program reads from standard input: a file, or `-` for this command's own; empty otherwise
     #[arg(long, value_name = "FILE")]
     pub(crate) stdin: Option<OsString>,
     /// A file with a JSON object; each member becomes a global variable
     #[arg(long, value_name = "FILE")]
     pub(crate) input_json: Option<PathBuf>,
-    /// What the program may reach: a policy file, or `strict` or `open-read`
-    #[arg(long, value_name = "FILE|PRESET")]
-    pub(crate) policy: Option<OsString>,
     /// A policy that only takes away from all the others
     #[arg(long, value_name = "FILE")]
     pub(crate) ceiling: Option<OsString>,
+    /// Let `fumehood policy approve` widen the policy while the program runs
+    #[arg(long, conflicts_with = "no_record")]
+    pub(crate) live: bool,
     /// How much the program may use: `small`, `default` or `large`
     #[arg(long, value_name = "NAME", value_parser = parse_budget)]
     pub(crate) budget: Option<BudgetPreset>,
@@ -92,6 +113,8 @@ pub(crate) struct RunArgs {
     /// Memory limit in MiB, the interpreter included [default: 512]
     #[arg(long, value_name = "MB", value_parser = parse_memory, allow_hyphen_values = true)]
     pub(crate) memory: Option<u64>,
+    #[command(flatten)]
+    pub(crate) determinism: DeterminismArgs,
     /// Print one JSON object, described by docs/result.schema.json, and nothing else
     #[arg(long, conflicts_with = "json_lines")]
     pub(crate) json: bool,
@@ -101,28 +124,36 @@ pub(crate) struct RunArgs {
     /// Use a file made by `fumehood cache build`, and compile nothing
     #[arg(long, value_name = "FILE")]
     pub(crate) compiled: Option<PathBuf>,
+    /// Keep no record of this run
+    #[arg(long)]
+    pub(crate) no_record: bool,
+    /// When the audit log is made to survive a loss of power: at checkpoints, or also before each effect that cannot be taken back
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t, conflicts_with = "no_record")]
+    pub(crate) audit_durability: DurabilityArg,
     /// Arguments of the program, after `--`
     #[arg(last = true, value_name = "ARGS")]
     pub(crate) args: Vec<String>,
 }
 
-/// One `--mount`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MountArg {
-    /// Where the guest sees it.
-    pub(crate) guest: String,
-    /// The host directory.
-    pub(crate) host: PathBuf,
-    /// How it may be used.
-    pub(crate) access: Access,
-    /// Whether it was given with `--force-mount`.
-    pub(crate) force: bool,
+/// `fumehood repl`.
+#[derive(Debug, Args)]
+pub(crate) struct ReplArgs {
+    #[command(flatten)]
+    pub(crate) reach: ReachArgs,
+    /// Wall-clock and processor-time limit of one cell, in seconds [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, allow_hyphen_values = true)]
+    pub(crate) timeout: Option<Duration>,
+    /// Memory limit in MiB, the interpreter included [default: 512]
+    #[arg(long, value_name = "MB", value_parser = parse_memory, allow_hyphen_values = true)]
+    pub(crate) memory: Option<u64>,
+    /// Use a file made by `fumehood cache build`, and compile nothing
+    #[arg(long, value_name = "FILE")]
+    pub(crate) compiled: Option<PathBuf>,
 }
 
 /// `fumehood bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// What to measure.
     #[command(subcommand)]
     pub(crate) which: Bench,
 }
@@ -135,6 +166,28 @@ pub(crate) enum Bench {
         /// Runs that are measured
         #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
         runs: u32,
+        /// Also count the programs a second that a pool runs
+        #[arg(long)]
+        pool: bool,
+        #[command(flatten)]
+        common: BenchCommon,
+    },
+    /// Cells of one session: what a cell, its checkpoint and a rollback take
+    Cell {
+        /// Cells that are measured
+        #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        cells: u32,
+        #[command(flatten)]
+        common: BenchCommon,
+    },
+    /// Many sessions at once, and forks of a session of 100 MB
+    Sessions {
+        /// Sessions that are alive at the same time
+        #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(20..=10_000))]
+        sessions: u32,
+        /// Forks that are measured
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        forks: u32,
         #[command(flatten)]
         common: BenchCommon,
     },
@@ -152,11 +205,65 @@ pub(crate) enum Bench {
         #[command(flatten)]
         common: BenchCommon,
     },
+    /// What it costs to record an operation, and to verify a long log
+    Audit {
+        /// Operations that are measured
+        #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1..=500_000))]
+        calls: u32,
+        /// Records of the log that is verified
+        #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(2..=1_900_000))]
+        records: u32,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Reading a mount against a native Python, and starting on and syncing a large project
+    Files {
+        /// Rounds that are measured
+        #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        rounds: u32,
+        /// The Python to compare with
+        #[arg(long, value_name = "PYTHON", default_value = "python3")]
+        native: PathBuf,
+        #[command(flatten)]
+        common: BenchCommon,
+    },
     /// What a call of the host costs: nothing, a tool, a file
     Hostcall {
         /// Rounds that are measured
         #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=1000))]
         rounds: u32,
+        #[command(flatten)]
+        common: BenchCommon,
+    },
+    /// A command that does nothing in the tier `landlock`, and in bubblewrap, in turn
+    Bash {
+        /// Runs that are measured, of each
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        runs: u32,
+        #[command(flatten)]
+        tier: TierArgs,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Requests to a server of this machine, inside and with a native Python, in turn
+    Net {
+        /// Small requests, one after the other
+        #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        requests: u32,
+        /// Size of a download
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        megabytes: u32,
+        /// Requests at the same time
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        at_once: u32,
+        /// How often each side runs
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        rounds: u32,
+        /// The Python to compare with
+        #[arg(long, value_name = "PYTHON", default_value = "python3")]
+        native: PathBuf,
         #[command(flatten)]
         common: BenchCommon,
     },
@@ -184,7 +291,6 @@ pub(crate) struct BenchCommon {
 /// `fumehood policy`.
 #[derive(Debug, Args)]
 pub(crate) struct PolicyArgs {
-    /// What to do.
     #[command(subcommand)]
     pub(crate) which: PolicyCommand,
 }
@@ -212,6 +318,36 @@ pub(crate) enum PolicyCommand {
         /// Print one JSON object
         #[arg(long)]
         json: bool,
+    },
+    /// Propose the narrowest rules for requests that were denied, in a running session (`run --live`) or in the result of a run
+    Draft {
+        /// A running session; or the policy and what `fumehood run --json` printed
+        #[arg(value_name = "SESSION | FILE RESULT", num_args = 1..=2, required = true)]
+        of: Vec<OsString>,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Put one proposed rule into the policy of a running session, or into a policy
+    Approve {
+        /// A running session, or the policy and the result; and the draft
+        #[arg(value_name = "SESSION ID | FILE RESULT ID", num_args = 2..=3, required = true)]
+        of: Vec<OsString>,
+        /// The token that `draft` showed with it
+        #[arg(long, value_name = "TOKEN")]
+        token: String,
+        /// Where to write the new policy; it is printed if no file is named
+        #[arg(long, value_name = "FILE")]
+        into: Option<PathBuf>,
+    },
+    /// Drop one proposed rule: it cannot be approved any more
+    Reject {
+        /// A running session, or the policy and the result; and the draft
+        #[arg(value_name = "SESSION ID | FILE RESULT ID", num_args = 2..=3, required = true)]
+        of: Vec<OsString>,
+        /// Why, in a sentence
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
     },
     /// List what a new policy lets through that the old one did not
     Diff {
@@ -257,7 +393,7 @@ pub(crate) enum Cache {
     Verify {
         /// The file; the user's cache if none is named
         file: Option<PathBuf>,
-        /// Print one JSON object
+        /// Print one JSON object for each file
         #[arg(long)]
         json: bool,
     },
@@ -338,7 +474,7 @@ impl Early {
     }
 }
 
-fn parse_seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let refused = || {
         "it is not a time limit; give seconds, above 0 and at most 31536000, such as 2.5".to_owned()
     };
@@ -364,36 +500,6 @@ fn parse_budget(text: &str) -> Result<BudgetPreset, String> {
         .ok_or_else(|| "there is no such budget; give small, default or large".to_owned())
 }
 
-fn parse_env(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("it is not a variable; write NAME=VALUE".to_owned()),
-    }
-}
-
-fn parse_mount(text: OsString, force: bool) -> Result<MountArg, String> {
-    let malformed =
-        || "it is not a mount; write GUEST=HOST or GUEST=HOST:rw, such as /data=./logs".to_owned();
-    let bytes = text.as_bytes();
-    let at = bytes.iter().position(|byte| *byte == b'=').ok_or_else(malformed)?;
-    let (guest, host) = bytes.split_at(at);
-    let host = host.get(1..).unwrap_or_default();
-    let (host, access) = match (host.strip_suffix(b":rw"), host.strip_suffix(b":ro")) {
-        (Some(host), _) => (host, Access::ReadWrite),
-        (None, Some(host)) => (host, Access::ReadOnly),
-        (None, None) => (host, Access::ReadOnly),
-    };
-    let guest = std::str::from_utf8(guest).map_err(|_| malformed())?;
-    if host.is_empty() || guest.is_empty() {
-        return Err(malformed());
-    }
-    if !guest.starts_with('/') {
-        return Err("the guest's side of a mount is an absolute path; write /NAME=HOST".to_owned());
-    }
-    let host = PathBuf::from(OsString::from_vec(host.to_vec()));
-    Ok(MountArg { guest: guest.to_owned(), host, access, force })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -417,25 +523,5 @@ mod tests {
         for bad in ["0", "63", "4097", "-1", "1.5", "99999999999999999999", ""] {
             assert!(parse_memory(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn mounts_are_split_at_the_first_equals_sign() {
-        let mount = |text: &str| parse_mount(text.into(), false);
-        let read_only = mount("/data=a=b").unwrap();
-        assert_eq!((read_only.guest.as_str(), read_only.host.to_str()), ("/data", Some("a=b")));
-        assert_eq!(read_only.access, Access::ReadOnly);
-        assert_eq!(mount("/data=a:rw").unwrap().access, Access::ReadWrite);
-        assert_eq!(mount("/data=a:b:ro").unwrap().host.to_str(), Some("a:b"));
-        for bad in ["", "/data", "=x", "/data=", "/data=:rw", "data=x"] {
-            assert!(mount(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn variables_need_a_name() {
-        assert_eq!(parse_env("A=b=c"), Ok(("A".to_owned(), "b=c".to_owned())));
-        assert!(parse_env("A").is_err());
-        assert!(parse_env("=b").is_err());
     }
 }

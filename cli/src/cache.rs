@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::args::Cache;
 use crate::error::{BAD_FINDING, CliError};
-use crate::progress::Waiting;
+use crate::progress::{COMPILING_BOTH, Waiting};
 use crate::{files, output};
 
 /// Runs a cache command and returns the exit code.
@@ -24,9 +24,9 @@ pub(crate) fn run(which: &Cache) -> Result<i32, CliError> {
     }
 }
 
-/// The user's directory for compiled code and this build's file in it.
-fn location() -> Result<(PathBuf, String), CliError> {
-    fumehood::cache_location()?.ok_or_else(|| {
+/// The user's directory for compiled code and this version's file in it.
+fn location(deterministic: bool) -> Result<(PathBuf, String), CliError> {
+    fumehood::cache_location(deterministic)?.ok_or_else(|| {
         CliError::cannot_tell(
             "there is no cache because neither FUMEHOOD_CACHE_DIR, XDG_CACHE_HOME nor HOME is an \
              absolute path; set FUMEHOOD_CACHE_DIR",
@@ -41,25 +41,33 @@ fn size(path: &Path) -> Result<Option<u64>, CliError> {
 }
 
 fn info(as_json: bool) -> Result<i32, CliError> {
-    let (directory, name) = location()?;
-    let file = directory.join(&name);
-    let bytes = size(&file)?;
+    let (directory, name) = location(false)?;
+    let (_, counting) = location(true)?;
+    let (file, counting_file) = (directory.join(&name), directory.join(&counting));
+    let (bytes, counting_bytes) = (size(&file)?, size(&counting_file)?);
     if as_json {
         let _ = output::print_json(&json!({
             "directory": directory.to_string_lossy(),
             "file": file.to_string_lossy(),
             "bytes": bytes,
             "guest": fumehood::GUEST_DIGEST,
+            "deterministic": {
+                "file": counting_file.to_string_lossy(),
+                "bytes": counting_bytes,
+            },
         }));
     } else {
-        let state = match bytes {
+        let state = |bytes: Option<u64>, next: &str| match bytes {
             Some(bytes) => format!("{bytes} bytes; `fumehood cache verify` checks them"),
-            None => "not there yet; the next run compiles it".to_owned(),
+            None => format!("not there yet; the next {next} compiles it"),
         };
         output::print(&format!(
-            "directory {}\nfile      {name}\nguest     {}\ncompiled  {state}\n",
+            "directory {}\nguest     {}\nfile      {name}\ncompiled  {}\n\
+             file      {counting}, for --deterministic\ncompiled  {}\n",
             directory.display(),
             fumehood::GUEST_DIGEST,
+            state(bytes, "run"),
+            state(counting_bytes, "run with --deterministic"),
         ));
     }
     Ok(0)
@@ -76,7 +84,7 @@ fn build(out: &Path, as_json: bool) -> Result<i32, CliError> {
             "the directory of `{shown}` does not exist; make it first"
         )));
     }
-    let waiting = Waiting::start();
+    let waiting = Waiting::start(COMPILING_BOTH);
     let built = fumehood::build_compiled(out);
     drop(waiting);
     let footer = built.map_err(|error| match error {
@@ -109,29 +117,37 @@ fn describe(file: &Path, footer: &CompiledFooter, as_json: bool, text: &str) {
 }
 
 fn verify(file: Option<&Path>, as_json: bool) -> Result<i32, CliError> {
-    let path = match file {
-        Some(file) => {
-            if size(file)?.is_none() {
-                let shown = file.display();
-                return Err(CliError::usage(format!("`{shown}` does not exist; check the path")));
-            }
-            file.to_owned()
+    let Some(file) = file else { return verify_cache(as_json) };
+    if size(file)?.is_none() {
+        let shown = file.display();
+        return Err(CliError::usage(format!("`{shown}` does not exist; check the path")));
+    }
+    verify_file(file, as_json)
+}
+
+/// Checks every file of this version in the user's cache.
+fn verify_cache(as_json: bool) -> Result<i32, CliError> {
+    let mut worst = None;
+    for deterministic in [false, true] {
+        let (directory, name) = location(deterministic)?;
+        let path = directory.join(name);
+        if size(&path)?.is_some() {
+            worst = worst.max(Some(verify_file(&path, as_json)?));
         }
-        None => {
-            let (directory, name) = location()?;
-            let path = directory.join(name);
-            if size(&path)?.is_none() {
-                return Err(CliError::cannot_tell(format!(
-                    "there is no compiled code in {} yet; the next run makes it",
-                    directory.display()
-                )));
-            }
-            path
-        }
-    };
-    match fumehood::verify_compiled(&path) {
+    }
+    match worst {
+        Some(code) => Ok(code),
+        None => Err(CliError::cannot_tell(format!(
+            "there is no compiled code in {} yet; the next run makes it",
+            location(false)?.0.display()
+        ))),
+    }
+}
+
+fn verify_file(path: &Path, as_json: bool) -> Result<i32, CliError> {
+    match fumehood::verify_compiled(path) {
         Ok(footer) => {
-            describe(&path, &footer, as_json, &format!("{} is good", path.display()));
+            describe(path, &footer, as_json, &format!("{} is good", path.display()));
             Ok(0)
         }
         Err(EngineError::Compiled { reason, .. }) => {
@@ -152,7 +168,7 @@ fn verify(file: Option<&Path>, as_json: bool) -> Result<i32, CliError> {
 }
 
 fn clear(as_json: bool) -> Result<i32, CliError> {
-    let (directory, _) = location()?;
+    let (directory, _) = location(false)?;
     let failed = |error: rustix::io::Errno| {
         CliError::cannot_tell(format!(
             "compiled code in {} could not be removed ({error}); remove the directory yourself",

@@ -2,7 +2,9 @@
 //!
 //! Invariant: a message says what happened and, after a semicolon, what to do.
 
+use fumehood::network::EgressSetupError;
 use fumehood::policy::{CombineErrors, PolicyErrors};
+use fumehood::project::WorkspaceError;
 use fumehood::{BuildError, EngineError};
 
 /// Bad arguments, bad input or a bad configuration.
@@ -74,15 +76,32 @@ impl From<CombineErrors> for CliError {
     }
 }
 
+impl From<WorkspaceError> for CliError {
+    fn from(error: WorkspaceError) -> Self {
+        match error {
+            WorkspaceError::InUse
+            | WorkspaceError::NoOverlay
+            | WorkspaceError::Version
+            | WorkspaceError::Recovery { .. }
+            | WorkspaceError::Io { .. } => Self::refused(error.to_string()),
+            other => Self::usage(other.to_string()),
+        }
+    }
+}
+
 impl From<BuildError> for CliError {
     fn from(error: BuildError) -> Self {
         match error {
             BuildError::Engine(error) => error.into(),
             BuildError::Policy(errors) => errors.into(),
             BuildError::NotAllowed(errors) => errors.into(),
-            BuildError::Random | BuildError::Unsupported { .. } | BuildError::Executor(_) => {
-                Self::refused(error.to_string())
-            }
+            BuildError::Workspace(error) => error.into(),
+            BuildError::Random
+            | BuildError::WorkspacePlace(_)
+            | BuildError::Unsupported { .. }
+            | BuildError::Executor(_)
+            | BuildError::Egress(EgressSetupError::Threads(_)) => Self::refused(error.to_string()),
+            BuildError::Audit(source) => crate::records::refused(&source.to_string()),
             other => Self::usage(other.to_string()),
         }
     }

@@ -112,6 +112,10 @@ impl OutputSink for Events {
 
 impl AuditSink for Events {
     fn record(&self, record: AuditRecord) -> Result<(), AuditUnavailable> {
+        // `start` and `end` tell of the run itself.
+        if record.operation == "run" {
+            return Ok(());
+        }
         let mut event = json!({
             "event": "host_call",
             "sequence": record.sequence,

@@ -5,7 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::CliError;
@@ -107,9 +107,65 @@ pub(crate) fn check_directory(directory: &Path) -> Result<(), CliError> {
     }
 }
 
+/// Says why `path` cannot be an input, before anything takes long; the library
+/// opens and checks it again.
+///
+/// # Errors
+/// One sentence.
+pub(crate) fn check_input(path: &Path) -> Result<(), CliError> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() || metadata.is_file() => Ok(()),
+        Ok(_) => Err(CliError::usage(format!(
+            "the input `{}` is neither a file nor a directory; name one",
+            path.display()
+        ))),
+        Err(error) => Err(unreadable(&path.display().to_string(), "the input", &error)),
+    }
+}
+
+/// Makes a file of this user's own; it is removed again if `write` fails.
+///
+/// # Errors
+/// One sentence with the file's `role`, or that of `write`.
+pub(crate) fn write_new(
+    path: &Path,
+    role: &str,
+    write: impl FnOnce(File) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let file = File::options().write(true).create_new(true).mode(0o600).open(path);
+    let file = file.map_err(|error| {
+        CliError::usage(format!(
+            "{role} `{}` cannot be made ({error}); name a file that is not there yet",
+            path.display()
+        ))
+    })?;
+    write(file).inspect_err(|_| {
+        let _ = std::fs::remove_file(path);
+    })
+}
+
+/// Opens a file that the user named, to read it.
+///
+/// # Errors
+/// The system's reason.
+pub(crate) fn open(path: &Path) -> std::io::Result<File> {
+    File::open(path)
+}
+
 /// The path with every link resolved.
 pub(crate) fn canonical(path: &Path) -> Option<PathBuf> {
     std::fs::canonicalize(path).ok()
+}
+
+/// The same for a path that may not be there yet: links are resolved as far as
+/// it is.
+pub(crate) fn canonical_so_far(path: &Path) -> Option<PathBuf> {
+    let path = std::path::absolute(path).ok()?;
+    path.ancestors().find_map(|above| {
+        let rest = path.strip_prefix(above).ok()?;
+        Some(canonical(above)?.join(rest))
+    })
 }
 
 /// Size of a regular file, `None` if there is none.
@@ -146,6 +202,29 @@ pub(crate) fn python_files(directory: &Path) -> Result<Vec<PathBuf>, CliError> {
     }
     files.sort();
     Ok(files)
+}
+
+/// Replaces a file whole; a link keeps leading to it, and it keeps its mode.
+///
+/// # Errors
+/// The file is then as it was.
+pub(crate) fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+    let there = canonical(file);
+    let file = there.as_deref().unwrap_or(file);
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let mut whole = tempfile::NamedTempFile::new_in(directory.unwrap_or(Path::new(".")))?;
+    if there.is_some() {
+        let mode = std::fs::metadata(file)?.permissions();
+        whole.as_file().set_permissions(mode)?;
+    }
+    whole.write_all(text.as_bytes())?;
+    whole.persist(file)?;
+    Ok(())
+}
+
+/// The names in a directory; none if it cannot be read.
+pub(crate) fn names(directory: &Path) -> impl Iterator<Item = std::ffi::OsString> {
+    std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.file_name())
 }
 
 #[cfg(test)]

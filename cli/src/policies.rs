@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::args::PolicyCommand;
 use crate::error::{BAD_FINDING, CANNOT_TELL, CliError};
-use crate::{files, output};
+use crate::{drafts, files, output};
 
 /// Runs a policy command and returns the exit code.
 ///
@@ -24,6 +24,9 @@ pub(crate) fn run(which: &PolicyCommand) -> Result<i32, CliError> {
         PolicyCommand::Check { file, json } => check(file, *json),
         PolicyCommand::Explain { file, request, json } => explain(file, request, *json),
         PolicyCommand::Diff { old, new, json } => difference(old, new, *json),
+        PolicyCommand::Draft { of, json } => drafts::draft(of, *json),
+        PolicyCommand::Approve { of, token, into } => drafts::approve(of, token, into.as_deref()),
+        PolicyCommand::Reject { of, reason } => drafts::reject(of, reason),
     }
 }
 
@@ -33,14 +36,38 @@ pub(crate) fn run(which: &PolicyCommand) -> Result<i32, CliError> {
 /// # Errors
 /// 64: it cannot be read, or one sentence for each of its problems.
 pub(crate) fn load(name: &OsStr) -> Result<PolicyFile, CliError> {
-    Ok(read(name)??)
+    Ok(text(name)?.parse()?)
 }
 
-/// The text of that name, read; the inner error is that of the text.
-fn read(name: &OsStr) -> Result<Result<PolicyFile, PolicyErrors>, CliError> {
+/// The text of a policy, and whether it is one of another system.
+pub(crate) struct PolicyText {
+    name: String,
+    /// As it stands in the file.
+    pub(crate) text: String,
+    is_yaml: bool,
+}
+
+impl PolicyText {
+    /// # Errors
+    /// Every problem of the text.
+    pub(crate) fn parse(&self) -> Result<PolicyFile, PolicyErrors> {
+        if self.is_yaml {
+            PolicyFile::parse_openshell(&self.text, &self.name)
+        } else {
+            PolicyFile::parse(&self.text, &self.name)
+        }
+    }
+}
+
+/// The text of that name: see [`load`].
+///
+/// # Errors
+/// 64: it cannot be read.
+pub(crate) fn text(name: &OsStr) -> Result<PolicyText, CliError> {
     let shown = name.to_string_lossy();
     if let Some(known) = name.to_str().and_then(preset) {
-        return Ok(PolicyFile::parse(known.text, known.name));
+        let (name, text) = (known.name.to_owned(), known.text.to_owned());
+        return Ok(PolicyText { name, text, is_yaml: false });
     }
     let path = Path::new(name);
     if !path.exists() && !shown.contains(['/', '.']) {
@@ -57,17 +84,19 @@ fn read(name: &OsStr) -> Result<Result<PolicyFile, PolicyErrors>, CliError> {
             error.utf8_error().valid_up_to()
         ))
     })?;
-    Ok(PolicyFile::parse(&text, &shown))
+    let is_yaml =
+        path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
+    Ok(PolicyText { name: shown.into_owned(), text, is_yaml })
 }
 
 /// A policy that an answer needs: a text with problems gives none.
 fn needed(name: &OsStr) -> Result<PolicyFile, CliError> {
     let told = |errors: PolicyErrors| CliError { exit_code: CANNOT_TELL, ..errors.into() };
-    read(name)?.map_err(told)
+    text(name)?.parse().map_err(told)
 }
 
 fn check(name: &OsStr, as_json: bool) -> Result<i32, CliError> {
-    let read = read(name)?;
+    let read = text(name)?.parse();
     let code = if read.is_ok() { 0 } else { BAD_FINDING };
     if as_json {
         let _ = output::print_json(&match &read {

@@ -23,6 +23,10 @@ pub(crate) fn script(
     mounts: &[MountArg],
     limits: &fumehood::Limits,
 ) -> Result<Script, CliError> {
+    let directory = match args.reach.project.project {
+        Some(_) => args.reach.project.place(),
+        None => WORKING_DIRECTORY,
+    };
     if args.stdin.as_deref().is_some_and(|stdin| stdin == "-")
         && args.file.as_deref().is_some_and(|file| file == "-")
     {
@@ -53,7 +57,7 @@ pub(crate) fn script(
     };
     let script = if args.cell { Script::cell(source) } else { Script::new(source) };
     let mut script = script.filename(name).args(args.args.iter().cloned());
-    for directory in import_from.as_deref().into_iter().chain([WORKING_DIRECTORY]) {
+    for directory in import_from.as_deref().into_iter().chain([directory]) {
         script = script.import_from(directory);
     }
     if let Some(stdin) = &args.stdin {

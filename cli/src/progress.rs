@@ -12,6 +12,9 @@ use crate::output;
 
 /// What is said before the first use takes its time.
 const COMPILING: &str = "Compiling the Python guest, once; this takes about 15 seconds.";
+/// The same for a file of compiled code.
+pub(crate) const COMPILING_BOTH: &str =
+    "Compiling the Python guest in its two builds; this takes about 30 seconds.";
 
 /// Settings for the engine of this command.
 pub(crate) fn engine(compiled: Option<&Path>) -> EngineBuilder {
@@ -28,7 +31,7 @@ pub(crate) fn engine(compiled: Option<&Path>) -> EngineBuilder {
 
 fn show(progress: Progress, waiting: &mut Option<Waiting>) {
     match progress {
-        Progress::Compiling => *waiting = Some(Waiting::start()),
+        Progress::Compiling => *waiting = Some(Waiting::start(COMPILING)),
         Progress::Compiled { took, kept } => {
             drop(waiting.take());
             let took = took.as_secs_f64();
@@ -60,17 +63,16 @@ pub(crate) struct Waiting(Option<ProgressBar>);
 
 impl Waiting {
     /// A spinner on a terminal, one line elsewhere.
-    pub(crate) fn start() -> Self {
+    pub(crate) fn start(text: &'static str) -> Self {
         if !output::stderr_is_terminal() {
-            let _ =
-                output::write_all(fumehood::Stream::Stderr, format!("{COMPILING}\n").as_bytes());
+            let _ = output::write_all(fumehood::Stream::Stderr, format!("{text}\n").as_bytes());
             return Self(None);
         }
         let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
             spinner.set_style(style);
         }
-        spinner.set_message(COMPILING);
+        spinner.set_message(text);
         spinner.enable_steady_tick(Duration::from_millis(100));
         Self(Some(spinner))
     }

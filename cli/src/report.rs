@@ -94,7 +94,10 @@ fn ending(
                 .to_owned()
         }
         OutcomeKind::FuelExhausted => {
-            "the run used up its fuel and was stopped; give it less to do".to_owned()
+            "the run used up its fuel and was stopped; allow more with --fuel".to_owned()
+        }
+        OutcomeKind::BudgetExceeded { name } if name == "workspace" => {
+            "the command wrote more than the workspace may hold and was stopped; remove what is not needed and run again".to_owned()
         }
         OutcomeKind::BudgetExceeded { name } => format!(
             "the run used up its budget `{name}` and was stopped; split the work into several runs"

@@ -1,8 +1,11 @@
 //! `docs/result.schema.json` describes what the library gives, exactly.
 
+use fumehood::project::{
+    Conflict, GuardedPath, Listed, ProjectPath, ProjectSync, SyncReport, SyncState,
+};
 use fumehood::{
-    CellValue, Denial, DisplayData, Dropped, FileChanges, Outcome, OutcomeKind, ScriptError,
-    TimeoutClock, Usage,
+    CellValue, Denial, DisplayData, Dropped, FileChanges, LastingEffect, Outcome, OutcomeKind,
+    ScriptError, TimeoutClock, Usage,
 };
 use serde_json::{Value, json};
 
@@ -55,8 +58,9 @@ fn outcome(kind: OutcomeKind, full: bool) -> Outcome {
             traceback: "Traceback (most recent call last):\n".to_owned(),
         }),
         tier: "wasm",
-        controls: vec!["wasm_isolation", "memory_limit"],
+        controls: vec!["wasm_isolation".into(), "memory_limit".into()],
         files: FileChanges { created: paths(), modified: paths(), deleted: paths() },
+        project: full.then(project),
         denials: full
             .then(|| Denial {
                 operation: "fs.open".to_owned(),
@@ -68,10 +72,50 @@ fn outcome(kind: OutcomeKind, full: bool) -> Outcome {
             })
             .into_iter()
             .collect(),
+        effects: full
+            .then(|| LastingEffect {
+                operation: "fs.create".to_owned(),
+                target: "/data/new".to_owned(),
+                count: 1,
+            })
+            .into_iter()
+            .collect(),
         usage: Usage { wall_ms: 1.5, fuel: full.then_some(1), ..Usage::default() },
         session: "fh-1".to_owned(),
         rolled_back: full,
         digest: full.then(|| "0".repeat(64)),
+    }
+}
+
+/// What is said of a project, with something in every list.
+fn project() -> ProjectSync {
+    let path = |path: &[u8]| ProjectPath(path.to_vec());
+    let paths = || Listed { list: vec![path(b"a"), path(b"d/")], not_listed: 3 };
+    let guarded = || {
+        let (rule, reason) = ("git", "git runs it");
+        Listed {
+            list: vec![GuardedPath { path: path(b".git/hooks/x"), rule, reason }],
+            not_listed: 0,
+        }
+    };
+    let conflict = |beside| Conflict { path: path(b"\xff\n"), beside, reason: "both changed it" };
+    let conflicts = vec![conflict(None), conflict(Some(path(b"a.sandbox")))];
+    ProjectSync {
+        at: "/work/project".to_owned(),
+        strategy: "live",
+        workspace: "fh-1".to_owned(),
+        state: SyncState::Failed,
+        unsynced: true,
+        error: Some(("sync_no_space", "there is no space".to_owned())),
+        report: Some(SyncReport {
+            updated: paths(),
+            deleted: paths(),
+            conflicts: Listed { list: conflicts, not_listed: 0 },
+            held_back: guarded(),
+            flagged: guarded(),
+            picked_up: paths(),
+            hidden: paths(),
+        }),
     }
 }
 
@@ -99,6 +143,11 @@ fn nothing_may_be_missing_or_added() {
         "/displays/0",
         "/error",
         "/files",
+        "/project",
+        "/project/error",
+        "/project/report",
+        "/project/report/conflicts/0",
+        "/project/report/held_back/0",
         "/denials/0",
         "/usage",
         "/outcome",

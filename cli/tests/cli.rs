@@ -19,7 +19,7 @@ fn cache() -> &'static Path {
     CACHE.get_or_init(|| {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fumehood-cli-cache");
         let output = Command::new(BINARY)
-            .args(["run", "-c", "1"])
+            .args(["run", "--no-record", "-c", "1"])
             .env("FUMEHOOD_CACHE_DIR", &directory)
             .output()
             .unwrap();
@@ -28,9 +28,18 @@ fn cache() -> &'static Path {
     })
 }
 
+/// Records of all tests: not among those of the user who runs them.
+fn records() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("fumehood-cli-records")
+}
+
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
-    command.args(args).env("FUMEHOOD_CACHE_DIR", cache()).stdin(Stdio::null());
+    command
+        .args(args)
+        .env("FUMEHOOD_CACHE_DIR", cache())
+        .env("FUMEHOOD_HOME", records())
+        .stdin(Stdio::null());
     command
 }
 
@@ -195,7 +204,7 @@ fn bad_input_is_one_sentence_and_64_and_runs_nothing() {
 fn a_directory_is_refused_before_the_guest_is_compiled() {
     let cache = tempfile::tempdir().unwrap();
     let ran: Ran = Command::new(BINARY)
-        .args(["run", "-c", "1", "--mount", "/d=/"])
+        .args(["run", "--no-record", "-c", "1", "--mount", "/d=/"])
         .env("FUMEHOOD_CACHE_DIR", cache.path().join("empty"))
         .output()
         .unwrap()
@@ -513,6 +522,9 @@ fn compiled_code_is_made_checked_used_and_removed() {
         Command::new(BINARY).args(args).env_clear().stdin(Stdio::null()).output().unwrap().into()
     };
     let ran = bare(&["run", "-c", "print(1+1)", "--compiled", path]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (66, ""), "there is no place for a record");
+    assert!(ran.stderr.contains("--no-record") && ran.stderr.contains("FUMEHOOD_HOME"));
+    let ran = bare(&["run", "--no-record", "-c", "print(1+1)", "--compiled", path]);
     assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, "2\n", ""));
 
     let mut bytes = std::fs::read(&file).unwrap();
@@ -522,7 +534,7 @@ fn compiled_code_is_made_checked_used_and_removed() {
     bytes.truncate(5000);
     std::fs::write(&file, &bytes).unwrap();
     for refused in [path, "/no/such/file", directory.path().to_str().unwrap()] {
-        let ran = bare(&["run", "-c", "print(1+1)", "--compiled", refused]);
+        let ran = bare(&["run", "--no-record", "-c", "print(1+1)", "--compiled", refused]);
         assert_eq!((ran.code, ran.stdout.as_str()), (66, ""), "{}", ran.stderr);
         assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
     }
@@ -554,4 +566,45 @@ fn nothing_is_logged_unless_asked_for() {
     let ran: Ran =
         command(&["run", "-c", "print(1)"]).env("FUMEHOOD_LOG", "trace").output().unwrap().into();
     assert_eq!(ran.stdout, "1\n");
+}
+
+/// `audit export --format otlp`, which only a build with the feature has.
+#[cfg(feature = "otlp")]
+#[test]
+fn calls_are_exported_as_spans() {
+    let home = tempfile::tempdir().unwrap();
+    let at_home = |args: &[&str]| {
+        let output = command(args).env("FUMEHOOD_HOME", home.path().join("home")).output();
+        Ran::from(output.unwrap())
+    };
+    let code = "open('/tmp/made', 'w').write('x')\ntry:\n    open('/etc/passwd')\nexcept OSError:\n    pass";
+    let ran = at_home(&["run", "-c", code]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let exported = at_home(&["audit", "export", "last", "--format", "otlp"]);
+    assert_eq!(exported.code, 0, "{}", exported.stderr);
+    let mut spans = Vec::new();
+    for line in exported.stdout.lines() {
+        let data: Value = serde_json::from_str(line).unwrap();
+        let resource = &data["resourceSpans"][0];
+        assert!(resource["resource"]["attributes"].to_string().contains("service.name"));
+        spans.extend(resource["scopeSpans"][0]["spans"].as_array().unwrap().clone());
+    }
+    let run = spans.iter().find(|span| span["parentSpanId"] == "").unwrap();
+    for span in &spans {
+        let id = |key: &str| span[key].as_str().unwrap().to_owned();
+        assert_eq!((id("traceId").len(), id("spanId").len()), (32, 16), "{span}");
+        assert_eq!(span["traceId"], run["traceId"]);
+        let time = |key: &str| id(key).parse::<u64>().unwrap();
+        assert!(time("startTimeUnixNano") <= time("endTimeUnixNano"), "{span}");
+    }
+    let of = |target: &str| {
+        spans.iter().find(|span| span["attributes"].to_string().contains(target)).unwrap()
+    };
+    assert_eq!(of("/tmp/made")["status"]["code"], 1);
+    assert_eq!(of("/etc/passwd")["status"]["code"], 2);
+    let ids: std::collections::BTreeSet<_> =
+        spans.iter().map(|span| span["spanId"].as_str().unwrap()).collect();
+    assert_eq!(ids.len(), spans.len(), "an id is of one span");
+    let again = at_home(&["audit", "export", "last", "--format", "otlp"]);
+    assert_eq!(again.stdout, exported.stdout, "the same log gives the same spans");
 }

@@ -36,6 +36,7 @@ impl Place {
             .args(args)
             .current_dir(self.0.path())
             .env("FUMEHOOD_CACHE_DIR", cache)
+            .env("FUMEHOOD_HOME", Path::new(env!("CARGO_TARGET_TMPDIR")).join("policy-records"))
             .env("HOST_VARIABLE", "of the host")
             .stdin(Stdio::null())
             .output()
@@ -172,16 +173,23 @@ fn a_section_without_an_executor_is_checked_and_not_run() {
     let place = Place::new();
     place.write(
         "policy.toml",
-        "version = 1\n[bash]\naction = \"ask\"\n[[net]]\nid = \"n\"\nhosts = [\"a.example.com\"]\n",
+        "version = 1\n[secrets.key]\nfrom = \"env:KEY\"\nhosts = [\"a.test\"]\n\
+         slot = \"header:Authorization\"\n[native]\ntiers = [\"landlock\"]\n",
     );
     for option in ["--policy", "--ceiling"] {
         let ran = place.run(&["run", option, "policy.toml", "-c", "print(1)"]);
         assert_eq!((ran.code, ran.stdout.as_str()), (66, ""), "{}", ran.stderr);
-        assert!(ran.stderr.contains("[bash], [net]"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("[native], [secrets]"), "{}", ran.stderr);
     }
     let (code, value) = place.json(&["policy", "check", "policy.toml", "--json"]);
     assert_eq!((code, &value["good"]), (0, &json!(true)));
     assert_eq!(value["unsupported"].as_array().unwrap().len(), 2);
+    place.write(
+        "policy.toml",
+        "version = 1\n[bash]\naction = \"ask\"\n[native]\ntiers = [\"landlock\"]\n",
+    );
+    let (_, value) = place.json(&["policy", "check", "policy.toml", "--json"]);
+    assert_eq!(value["unsupported"].as_array().unwrap().len(), 0);
     let (code, value) = place.json(&["policy", "explain", "policy.toml", "bash ls", "--json"]);
     assert_eq!((code, &value["verdict"], &value["rule"]), (0, &json!("ask"), &json!("bash")));
 }

@@ -43,6 +43,8 @@ noop(calls), tool(calls)
 ";
 /// Calls of each kind in one round.
 const CALLS: u32 = 2000;
+/// Operations whose audit goes to a file: many checkpoints' worth.
+const AUDITED_CALLS: u32 = 50_000;
 /// Longest that the program may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The directory that a broker has at descriptor 3.
@@ -53,6 +55,7 @@ const FD_READ: u64 = 1 << 1;
 pub(super) fn run(rounds: u32, common: &BenchCommon) -> Result<i32, CliError> {
     let (noop, tool) = inside(rounds, common)?;
     let ratio = files(rounds)?;
+    let audited = super::audit::audited_call_us(AUDITED_CALLS)?;
     show(
         common.json,
         &json!({
@@ -60,13 +63,14 @@ pub(super) fn run(rounds: u32, common: &BenchCommon) -> Result<i32, CliError> {
             "noop_call_us": noop,
             "tool_call_us": tool,
             "open_read_close_ratio": ratio,
+            "audited_call_us": audited,
             "rounds": rounds,
             "calls": CALLS,
         }),
         &format!(
             "a call that does nothing           {noop:.2} µs\na tool with two arguments          \
-             {tool:.2} µs\nopen, read, close against cap-std  {ratio:.2} times   \
-             (medians of {rounds} rounds of {CALLS})\n"
+             {tool:.2} µs\nopen, read, close against cap-std  {ratio:.2} times\nan \
+             operation with its audit log    {audited:.2} µs   (medians of {rounds} rounds of {CALLS})\n"
         ),
     );
     Ok(0)

@@ -80,7 +80,7 @@ fn wait_for(ready: &Ready, wanted: u32) -> Result<(), CliError> {
 }
 
 /// Private dirty kilobytes of this process.
-fn private_dirty() -> Result<u64, CliError> {
+pub(super) fn private_dirty() -> Result<u64, CliError> {
     let unknown = || {
         CliError::cannot_tell(
             "/proc/self/smaps_rollup does not say how much memory is private; run the bench on Linux",

@@ -1,10 +1,16 @@
 //! `fumehood bench`: figures for this machine, as medians.
 
+mod audit;
+mod bash;
+mod cell;
 mod clock;
 mod cpu;
+mod files;
 mod hostcall;
 mod memory;
 mod native;
+mod net;
+mod sessions;
 mod startup;
 
 use std::time::Duration;
@@ -22,11 +28,19 @@ use crate::output;
 /// One sentence.
 pub(crate) fn run(which: &Bench) -> Result<i32, CliError> {
     match which {
-        Bench::Startup { runs, common } => startup::run(*runs, common),
+        Bench::Startup { runs, pool, common } => startup::run(*runs, *pool, common),
+        Bench::Cell { cells, common } => cell::run(*cells, common),
+        Bench::Sessions { sessions, forks, common } => sessions::run(*sessions, *forks, common),
         Bench::Cpu { programs, native, rounds, common } => {
             cpu::run(programs, native, *rounds, common)
         }
+        Bench::Files { rounds, native, common } => files::run(*rounds, native, common),
         Bench::Hostcall { rounds, common } => hostcall::run(*rounds, common),
+        Bench::Audit { calls, records, json } => audit::run(*calls, *records, *json),
+        Bench::Bash { runs, tier, json } => bash::run(*runs, tier, *json),
+        Bench::Net { requests, megabytes, at_once, rounds, native, common } => {
+            net::run([*requests, *megabytes, *at_once], *rounds, native, common)
+        }
         Bench::Memory { instances, common } => memory::run(*instances, common),
     }
 }

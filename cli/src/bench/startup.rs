@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fumehood::{Engine, Sandbox, Script};
+use fumehood::{Engine, Pool, Sandbox, Script};
 use serde_json::json;
 
 use super::clock::Stopwatch;
@@ -17,10 +17,12 @@ const PROGRAM: &str = "print(1+1)";
 const WARM_UP: u32 = 50;
 /// How long instances are counted.
 const COUNTED: Duration = Duration::from_secs(2);
+/// Programs that a pool is given at a time.
+const BATCH: usize = 500;
 /// Threads that start instances while they are counted.
 const THREADS: usize = 2;
 
-pub(super) fn run(runs: u32, common: &BenchCommon) -> Result<i32, CliError> {
+pub(super) fn run(runs: u32, pool: bool, common: &BenchCommon) -> Result<i32, CliError> {
     let engine = progress::engine(common.compiled.as_deref()).build()?;
     for _ in 0..WARM_UP {
         create_to_result(&engine)?;
@@ -30,6 +32,7 @@ pub(super) fn run(runs: u32, common: &BenchCommon) -> Result<i32, CliError> {
         times.push(milliseconds(create_to_result(&engine)?));
     }
     let per_second = instances_per_second(&engine)?;
+    let of_pool = pool.then(|| programs_per_second(&engine)).transpose()?;
     times.sort_by(f64::total_cmp);
     let middle = median(times.clone());
     let (p95, least) = (quantile(&times, 0.95), quantile(&times, 0.0));
@@ -41,12 +44,16 @@ pub(super) fn run(runs: u32, common: &BenchCommon) -> Result<i32, CliError> {
             "create_to_result_ms_p95": p95,
             "create_to_result_ms_min": least,
             "instances_per_s": per_second,
+            "pool_programs_per_s": of_pool,
             "runs": runs,
             "threads": THREADS,
         }),
         &format!(
             "new sandbox to the result of {PROGRAM}   median {middle:.3} ms   95 % {p95:.3} ms   \
-             least {least:.3} ms   ({runs} runs)\ninstances on {THREADS} threads   {per_second:.0} a second\n"
+             least {least:.3} ms   ({runs} runs)\ninstances on {THREADS} threads   {per_second:.0} a second\n{}",
+            of_pool.map_or_else(String::new, |programs| format!(
+                "programs of a pool on all cores   {programs:.0} a second\n"
+            )),
         ),
     );
     Ok(0)
@@ -81,4 +88,18 @@ fn instances_per_second(engine: &Engine) -> Result<f64, CliError> {
             .sum::<Result<u32, CliError>>()
     })?;
     Ok(f64::from(done) / start.elapsed().as_secs_f64())
+}
+
+/// Isolated programs that a pool on all cores runs.
+fn programs_per_second(engine: &Engine) -> Result<f64, CliError> {
+    let sandbox = Sandbox::builder().engine(engine.clone()).build()?;
+    let pool = Pool::new(&sandbox);
+    let start = Stopwatch::start();
+    let mut done = 0_usize;
+    while start.elapsed() < COUNTED {
+        let outcomes = pool.run_many((0..BATCH).map(|_| Script::new(PROGRAM)))?.wait();
+        outcomes.iter().try_for_each(check)?;
+        done = done.saturating_add(outcomes.len());
+    }
+    Ok(done as f64 / start.elapsed().as_secs_f64())
 }
