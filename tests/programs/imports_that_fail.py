@@ -1,5 +1,5 @@
 #: {"oracle": false}
-for name in ("numpy", "pandas", "ctypes", "requests", "not_a_module"):
+for name in ("numpy", "pandas", "ctypes", "not_a_module"):
     try:
         __import__(name)
         print(name, "imported")

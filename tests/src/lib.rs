@@ -1,4 +1,5 @@
-//! The test harness of fumehood: attacks as data and what judges them.
+//! The test harness of fumehood: attacks as data, what judges them, and the
+//! board of what came of them.
 //!
 //! Invariant: nothing here is part of the product; it may panic where a panic
 //! is a failed test, and it never weakens a case to make it pass.
@@ -9,4 +10,6 @@
 )]
 
 pub mod attacks;
+pub mod board;
+pub mod evaluate;
 pub mod harness;

@@ -15,10 +15,20 @@
     reason = "a test program lives on the host and fails by panicking"
 )]
 
+#[path = "conformance/audit.rs"]
+mod audit;
 #[path = "conformance/commands.rs"]
 mod commands;
+#[path = "conformance/cpython.rs"]
+mod cpython;
+#[path = "conformance/determinism.rs"]
+mod determinism;
 #[path = "conformance/differential.rs"]
 mod differential;
+#[path = "conformance/evidence.rs"]
+mod evidence;
+#[path = "conformance/library.rs"]
+mod library;
 #[path = "conformance/oracle.rs"]
 mod oracle;
 #[path = "conformance/pinned.rs"]
@@ -30,6 +40,10 @@ mod pins;
 mod privileges;
 #[path = "conformance/programs.rs"]
 mod programs;
+#[path = "conformance/random_programs.rs"]
+mod random_programs;
+#[path = "conformance/repl.rs"]
+mod repl;
 #[path = "conformance/schema.rs"]
 mod schema;
 #[cfg(target_os = "linux")]
@@ -41,6 +55,8 @@ mod snippets;
 mod support;
 #[path = "conformance/threats.rs"]
 mod threats;
+#[path = "conformance/tools.rs"]
+mod tools;
 
 use std::process::ExitCode;
 
@@ -56,12 +72,18 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     trials.extend(snippets::trials());
     trials.extend(programs::trials());
+    trials.extend(cpython::trials());
     trials.extend(differential::trials());
+    trials.extend(determinism::trials());
     trials.extend(pins::trials());
+    trials.extend(library::trials());
     #[cfg(target_os = "linux")]
     trials.extend(privileges::trials());
     trials.extend(commands::trials());
+    trials.extend(repl::trials());
     trials.extend(schema::trials());
+    trials.extend(tools::trials());
     trials.extend(threats::trials());
+    trials.extend(audit::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -26,8 +26,18 @@ fn anything() -> Value {
 
 /// Tools that count how often they were carried out.
 fn tools(builder: SandboxBuilder, carried_out: &Arc<AtomicU64>) -> SandboxBuilder {
-    let counted = Arc::clone(carried_out);
+    let (counted, also) = (Arc::clone(carried_out), Arc::clone(carried_out));
+    let narrow = json!({
+        "type": "object",
+        "properties": {"count": {"type": "integer", "maximum": 3}, "name": {"pattern": "^[a-z]+$"}},
+        "required": ["count"],
+        "additionalProperties": false,
+    });
     builder
+        .tool("narrow", narrow, move |_| {
+            also.fetch_add(1, Ordering::SeqCst);
+            async { Ok(Value::Null) }
+        })
         .tool("echo", anything(), move |arguments| {
             counted.fetch_add(1, Ordering::SeqCst);
             async move { Ok(arguments) }
@@ -105,6 +115,17 @@ names = ['', 'ech', 'echo ', 'ECHO', '__class__', 'a' * 100_000, 'echo\0', '../e
 print({raw(name, b'{}')[0] for name in names})"#],
             "completed {'Unknown'}; carried out: 0",
             "a tool is found by its exact name or not at all",
+        ),
+        attack(
+            "P-05l",
+            "arguments that do not fit a tool's schema do not reach it",
+            tools,
+            &[r#"
+texts = [b'{}', b'{"count": "1"}', b'{"count": 4}', b'{"count": 1.5}', b'{"count": true}',
+         b'{"count": 1, "more": 1}', b'{"count": 1, "name": "a; b"}', b'{"count": null}']
+print({raw('narrow', text)[0] for text in texts})"#],
+            "completed {'Arguments'}; carried out: 0",
+            "arguments are checked by the schema that was registered, before anything is recorded as executed",
         ),
         attack(
             "P-05k",

@@ -63,7 +63,7 @@ fn copied_cache(world: &World<'_>) -> Result<(PathBuf, String), Observed> {
     if let Err(error) = world.stage().engine() {
         return Err(Observed::broken(error));
     }
-    let Ok(Some((directory, name))) = fumehood::cache_location() else {
+    let Ok(Some((directory, name))) = fumehood::cache_location(false) else {
         return Err(broken("there is no cache of compiled code on this machine"));
     };
     let Some(code) = machine::read_bytes(&directory.join(&name)) else {

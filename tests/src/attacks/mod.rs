@@ -3,19 +3,25 @@
 //! Invariant: each case of the catalogue is an attack here or waits for a
 //! named capability; `harness::check_suite` says which is neither.
 
+mod audit;
 mod broker;
+mod determinism;
 mod engine;
 mod isolation;
 mod links;
+mod native;
+mod network;
 mod paths;
+mod projects;
 mod python;
 mod resources;
+mod sessions;
 mod supply_chain;
 mod wasi_calls;
 mod wasi_descriptors;
 mod wasi_paths;
 
-use crate::harness::{Attack, Capability};
+use crate::harness::{Attack, Capability, Tier};
 
 /// The cases that this suite has to answer, in the words they were given.
 const CATALOGUE: &str = include_str!("catalogue.md");
@@ -29,11 +35,17 @@ pub fn all() -> Vec<Attack> {
     all.extend(engine::all());
     all.extend(paths::all());
     all.extend(links::all());
+    all.extend(projects::all());
     all.extend(python::all());
     all.extend(resources::all());
     all.extend(isolation::all());
     all.extend(broker::all());
+    all.extend(determinism::all());
+    all.extend(sessions::all());
     all.extend(supply_chain::all());
+    all.extend(audit::all());
+    all.extend(network::all());
+    all.extend(native::all());
     all
 }
 
@@ -45,30 +57,18 @@ pub fn catalogue() -> Vec<(&'static str, &'static str)> {
 
 /// Cases of the catalogue whose capability is not there yet.
 #[must_use]
-pub fn waiting() -> Vec<(&'static str, Capability)> {
+pub fn waiting() -> Vec<(&'static str, Tier, Capability)> {
     let attacks = all();
     let named = [
         paths::WAITING,
         python::WAITING,
         resources::WAITING,
         // Bind the adapter for other systems; W-08b and W-10b hold here.
-        &[
-            ("W-08", Capability::WindowsFiles),
-            ("W-10", Capability::WindowsFiles),
-            ("W-40", Capability::DeterministicMode),
-            ("S-10", Capability::DeterministicMode),
-            ("S-11", Capability::DeterministicMode),
-            ("H-19", Capability::AuditLog),
-            ("H-22", Capability::PolicyFiles),
-            ("H-23", Capability::PolicyFiles),
-        ],
+        &[("W-08", Capability::WindowsFiles), ("W-10", Capability::WindowsFiles)],
     ]
     .concat();
     let of_section = |id: &str| match id.split('-').next() {
-        Some("N") => Some(Capability::Network),
         Some("X") => Some(Capability::Secrets),
-        Some("K") => Some(Capability::NativeTier),
-        Some("G") => Some(Capability::GitPersistence),
         Some("S") => Some(Capability::Sessions),
         Some("H") => Some(Capability::Server),
         _ => None,
@@ -79,7 +79,8 @@ pub fn waiting() -> Vec<(&'static str, Capability)> {
         .filter_map(|(id, _)| {
             let by_name =
                 named.iter().find(|(name, _)| *name == id).map(|(_, capability)| *capability);
-            Some((id, by_name.or_else(|| of_section(id))?))
+            Some((id, Tier::Wasm, by_name.or_else(|| of_section(id))?))
         })
+        .chain(native::WAITING.iter().copied())
         .collect()
 }

@@ -282,6 +282,14 @@ pub(super) fn against(
     code: &str,
     step: impl Fn() -> bool + Send + Sync,
 ) -> Observed {
+    beside(step, || world.cell(setting, code))
+}
+
+/// Runs something while another thread does `step` again and again.
+pub(super) fn beside(
+    step: impl Fn() -> bool + Send + Sync,
+    run: impl FnOnce() -> Observed,
+) -> Observed {
     let stop = AtomicBool::new(false);
     let steps = AtomicU64::new(0);
     let observed = std::thread::scope(|scope| {
@@ -290,7 +298,7 @@ pub(super) fn against(
                 steps.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let observed = world.cell(setting, code);
+        let observed = run();
         stop.store(true, Ordering::Relaxed);
         observed
     });
@@ -432,21 +440,82 @@ fn shown_names() -> Attack {
     .expect(Expected::Harmless("4 created, clean: true"), "names are escaped when a report is made")
 }
 
+/// A policy where the code could change it.
+fn policies_within_reach() -> Vec<Attack> {
+    /// Links that lead to the text, or from where it is named.
+    type Links = &'static [(&'static str, &'static str)];
+    let build = |world: &World<'_>, setting: &Setting, links: Links, named: &str| -> Observed {
+        for (target, link) in links {
+            let target = world.path(target);
+            if let Err(error) = machine::symlink(&target, &world.path(link)) {
+                return Observed::broken(error.to_string());
+            }
+        }
+        for place in ["ro", "rw", "apart"] {
+            let made = machine::make_directory(&world.path(place));
+            let written =
+                made.and_then(|()| machine::write(&world.path(place).join("policy.toml"), "x"));
+            if let Err(error) = written {
+                return Observed::broken(error.to_string());
+            }
+        }
+        let builder = match world.builder(setting) {
+            Ok(builder) => builder.out_of_reach(world.path(named)),
+            Err(error) => return Observed::broken(error),
+        };
+        match builder.build() {
+            Ok(sandbox) => Observed::run(run_in(&sandbox, setting.limits.wall, "print('built')")),
+            Err(error) => Observed::refused(error.to_string()),
+        }
+    };
+    let attack = |id, property, links: Links, named: &'static str| {
+        Attack::host(id, property, move |world, setting| build(world, setting, links, named))
+            .with(Setting::mounted())
+            .control(
+                Attempt::Host(Arc::new(move |world, setting| {
+                    build(world, setting, &[], "apart/policy.toml")
+                })),
+                Expected::Harmless("built"),
+            )
+            .expect(Expected::Refused(&["can change"]), "what decides is kept from what is decided")
+    };
+    vec![
+        attack(
+            "H-23",
+            "a policy in a directory that the code can change confines nobody",
+            &[],
+            "rw/policy.toml",
+        ),
+        attack(
+            "H-23b",
+            "a policy that is reached through a link into such a directory confines nobody",
+            &[("rw/policy.toml", "elsewhere.toml")],
+            "elsewhere.toml",
+        ),
+        attack(
+            "H-23c",
+            "a policy whose name lies in such a directory confines nobody",
+            &[("apart/policy.toml", "rw/named.toml")],
+            "rw/named.toml",
+        ),
+        attack(
+            "H-23d",
+            "another name of such a directory is the same directory",
+            &[("rw", "other")],
+            "other/policy.toml",
+        ),
+    ]
+}
+
 /// Cases of this section whose capability is not there.
-pub(super) const WAITING: &[(&str, Capability)] = &[
-    ("F-13", Capability::Projects),
-    ("F-20", Capability::Projects),
-    ("F-22", Capability::Projects),
-    ("F-26", Capability::Projects),
-    ("F-28", Capability::Projects),
-    ("F-29", Capability::NativeTier),
-];
+pub(super) const WAITING: &[(&str, Capability)] = &[];
 
 /// Every attack of this kind.
 pub(super) fn all() -> Vec<Attack> {
     let mut all = by_path();
     all.extend(budgets());
     all.extend(refused_mounts());
+    all.extend(policies_within_reach());
     all.extend([devices(), race(), between_decision_and_open(), pinned_root(), shown_names()]);
     all
 }

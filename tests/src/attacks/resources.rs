@@ -4,11 +4,14 @@
 //! host has its memory back.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use fumehood::{AuditRecord, AuditSink, Script, Stream};
 use fumehood_host_fns::AuditUnavailable;
 
-use crate::harness::{Attack, Attempt, Capability, Expected, Observed, Setting, machine, run_in};
+use crate::harness::{
+    Attack, Attempt, Capability, Expected, Observed, Setting, World, machine, run_in,
+};
 
 use super::python::OWN_AFFAIR;
 
@@ -379,12 +382,30 @@ fn host_functions() -> Vec<Attack> {
 }
 
 /// A sink that takes no record.
-struct FullSink;
+struct FullSink {
+    /// Records that it still takes.
+    room: AtomicU32,
+}
 
 impl AuditSink for FullSink {
     fn record(&self, _: AuditRecord) -> Result<(), AuditUnavailable> {
-        Err(AuditUnavailable)
+        let less = |room: u32| room.checked_sub(1);
+        match self.room.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(AuditUnavailable("it takes nothing")),
+        }
     }
+}
+
+/// Creates a file of the host while the audit takes `room` records.
+fn unrecorded(world: &World<'_>, setting: &Setting, room: u32) -> Observed {
+    let sink = Arc::new(FullSink { room: AtomicU32::new(room) });
+    let built = world.builder(setting).map(|builder| builder.audit(sink).build());
+    let Ok(Ok(sandbox)) = built else { return Observed::broken("no sandbox") };
+    let code = "try:\n    open('/rw/new', 'w')\nexcept OSError:\n    print('refused')";
+    let ran = run_in(&sandbox, setting.limits.wall, code);
+    let made = world.path("rw/new").exists();
+    if made { Observed::fact("made").seen([ran]) } else { Observed::run(ran) }
 }
 
 fn inputs() -> Vec<Attack> {
@@ -419,15 +440,17 @@ fn inputs() -> Vec<Attack> {
         .control_cell("print(1)", "1")
         .expect(Expected::Ends(OWN_AFFAIR), "inputs are data of the guest"),
         Attack::host("R-20", "no effect happens that the audit log does not take", |world, setting| {
-            let built = world.builder(setting).map(|builder| builder.audit(Arc::new(FullSink)).build());
-            let Ok(Ok(sandbox)) = built else { return Observed::broken("no sandbox") };
-            let ran = run_in(&sandbox, setting.limits.wall, "try:\n    open('/rw/new', 'w')\nexcept OSError:\n    print('refused')");
-            let made = world.path("rw/new").exists();
-            if made { Observed::fact("made").seen([ran]) } else { Observed::run(ran) }
+            unrecorded(world, setting, 1)
         })
         .with(Setting::mounted())
         .control_cell("open('/rw/new', 'w').close()\nprint('made')", "made")
         .expect(Expected::Denied { rule: "audit" }, "the intent is recorded before the effect"),
+        Attack::host("R-20c", "nothing runs whose start the audit log does not take", |world, setting| {
+            unrecorded(world, setting, 0)
+        })
+        .with(Setting::mounted())
+        .control_cell("open('/rw/new', 'w').close()\nprint('made')", "made")
+        .expect(Expected::Refused(&["audit"]), "a run is an effect like others"),
         Attack::cell("R-22", "compiling huge sources again and again is time of the guest",
             "source = 'x = [1, 2, 3]\\n' * 350_000\nfor n in range(200):\n    compile(source + str(n), 'x', 'exec')")
             .with(Setting::default().wall_ms(1500).limit(|limits| limits.memory_bytes = 1 << 30))

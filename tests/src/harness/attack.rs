@@ -19,8 +19,32 @@ use super::world::World;
 pub enum Tier {
     /// Python or a module in WebAssembly.
     Wasm,
-    /// A process of the host behind the broker.
-    Native,
+    /// A process inside Landlock, seccomp and what else the kernel gives.
+    Landlock,
+    /// A process with limits and no boundary.
+    Process,
+    /// A container.
+    Docker,
+    /// macOS Seatbelt.
+    Seatbelt,
+}
+
+impl Tier {
+    /// Every tier, in the order of tables.
+    pub const ALL: [Self; 5] =
+        [Self::Wasm, Self::Landlock, Self::Process, Self::Docker, Self::Seatbelt];
+
+    /// The name in tables and on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Wasm => "wasm",
+            Self::Landlock => "landlock",
+            Self::Process => "process",
+            Self::Docker => "docker",
+            Self::Seatbelt => "seatbelt",
+        }
+    }
 }
 
 /// What a waiting attack waits for.
@@ -30,22 +54,36 @@ pub enum Capability {
     Network,
     /// Placeholders and their substitution.
     Secrets,
-    /// Processes behind the broker.
+    /// Processes behind the broker, in what is not a native tier's own part.
     NativeTier,
-    /// Files that make a tool of the host run code.
-    GitPersistence,
+    /// Requests of native tiers.
+    NativeNetwork,
+    /// A container engine, and attacks in it.
+    DockerEngine,
+    /// macOS.
+    MacOs,
+    /// The file `fumehood-helper`.
+    Helper,
+    /// A kernel that gives what the tier `landlock` requires.
+    Landlock,
+    /// Being root, without which the control of an attack cannot be shown.
+    Root,
+    /// A program or device that this machine does not have.
+    Equipment,
+    /// Sub-agents.
+    SubAgents,
+    /// Tool servers of others (MCP).
+    ToolServers,
+    /// A browser.
+    Browser,
+    /// Skills: programs that are kept and used again.
+    Skills,
     /// Kernels that live longer than one run, snapshots, replay.
     Sessions,
     /// HTTP, MCP and the viewer.
     Server,
-    /// Projects: overlay, review, commit, upload.
-    Projects,
     /// Policy files.
     PolicyFiles,
-    /// The signed audit log on disk.
-    AuditLog,
-    /// Fuel and virtual time.
-    DeterministicMode,
     /// The adapter for Windows file names.
     WindowsFiles,
     /// Client libraries for other languages.
@@ -64,18 +102,41 @@ impl Capability {
             Self::Network => "network",
             Self::Secrets => "secrets",
             Self::NativeTier => "native tier",
-            Self::GitPersistence => "git persistence",
+            Self::NativeNetwork => "network in native tiers",
+            Self::DockerEngine => "docker engine",
+            Self::MacOs => "macOS",
+            Self::Helper => "fumehood-helper",
+            Self::Landlock => "landlock",
+            Self::Root => "being root",
+            Self::Equipment => "a program or device",
+            Self::SubAgents => "sub-agents",
+            Self::ToolServers => "tool servers",
+            Self::Browser => "browser",
+            Self::Skills => "skills",
             Self::Sessions => "sessions and snapshots",
             Self::Server => "server",
-            Self::Projects => "projects",
             Self::PolicyFiles => "policy files",
-            Self::AuditLog => "audit log",
-            Self::DeterministicMode => "deterministic mode",
             Self::WindowsFiles => "windows files",
             Self::Sdk => "client libraries",
             Self::OtherUsers => "the right to make files of another user",
             Self::SourceTree => "source tree",
         }
+    }
+
+    /// Whether it is this machine that lacks it, and not this project.
+    #[must_use]
+    pub fn is_of_machine(self) -> bool {
+        matches!(
+            self,
+            Self::OtherUsers
+                | Self::SourceTree
+                | Self::DockerEngine
+                | Self::MacOs
+                | Self::Helper
+                | Self::Landlock
+                | Self::Root
+                | Self::Equipment
+        )
     }
 }
 
@@ -103,6 +164,11 @@ impl std::fmt::Debug for Attempt {
     }
 }
 
+/// The fact of an attempt that ended with the error it is known to end with.
+pub const STOPPED: &str = "stopped";
+/// The fact of an attempt that got what it wanted.
+pub const REACHED: &str = "reached";
+
 /// What must be seen.
 #[derive(Clone, Debug)]
 pub enum Expected {
@@ -121,6 +187,9 @@ pub enum Expected {
     Refused(&'static [&'static str]),
     /// It ran to its end and this is all that came of it.
     Harmless(&'static str),
+    /// A real program or system call ended with the error that it is known to
+    /// end with: the attempt tells so by the fact [`STOPPED`].
+    Stopped,
     /// One of these.
     AnyOf(Vec<Expected>),
 }
@@ -197,8 +266,8 @@ pub struct Attack {
     pub attempt: Attempt,
     /// What shows that it matters.
     pub control: Control,
-    /// Where it applies.
-    pub tiers: &'static [Tier],
+    /// Where it is tried.
+    pub tier: Tier,
     /// What must be seen.
     pub expected: Expected,
     /// Why it holds.
@@ -244,7 +313,7 @@ impl Attack {
             setting: Setting::default(),
             attempt,
             control: NO_CONTROL,
-            tiers: &[Tier::Wasm],
+            tier: Tier::Wasm,
             expected: Expected::AnyOf(Vec::new()),
             reason: "",
             known_gap: None,
@@ -252,6 +321,13 @@ impl Attack {
             about_memory: false,
             panics: false,
         }
+    }
+
+    /// In this tier.
+    #[must_use]
+    pub fn tier(mut self, tier: Tier) -> Self {
+        self.tier = tier;
+        self
     }
 
     /// In this setting.

@@ -6,7 +6,7 @@
 
 use fumehood::{Outcome, OutcomeKind, TimeoutClock};
 
-use super::attack::Expected;
+use super::attack::{Expected, STOPPED};
 use super::observed::Observed;
 use super::wat;
 
@@ -34,6 +34,7 @@ fn met(expected: &Expected, observed: &Observed) -> bool {
                 ran.outcome.is_success() && ran.outcome.stdout_text().trim_end() == *text
             }),
         },
+        Expected::Stopped => observed.fact.as_deref() == Some(STOPPED),
         _ => observed.ran.last().is_some_and(|ran| met_by(expected, &ran.outcome)),
     }
 }
@@ -57,7 +58,9 @@ fn met_by(expected: &Expected, outcome: &Outcome) -> bool {
         Expected::Ends(kinds) => {
             kinds.contains(&outcome.kind.as_str()) || kinds.contains(&with_clock(&outcome.kind))
         }
-        Expected::AnyOf(_) | Expected::Refused(_) | Expected::Harmless(_) => false,
+        Expected::AnyOf(_) | Expected::Refused(_) | Expected::Harmless(_) | Expected::Stopped => {
+            false
+        }
     }
 }
 
@@ -92,6 +95,7 @@ fn describe(expected: &Expected) -> String {
         Expected::Ends(kinds) => format!("an end by {kinds:?}"),
         Expected::Refused(parts) => format!("a refusal that names {parts:?}"),
         Expected::Harmless(text) => format!("nothing but {text:?}"),
+        Expected::Stopped => "the error that it is known to end with".to_owned(),
         Expected::AnyOf(list) => list.iter().map(describe).collect::<Vec<_>>().join(", or "),
     }
 }

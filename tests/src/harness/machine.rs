@@ -8,6 +8,23 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+/// The file `fumehood-helper` beside this program, or one directory above it,
+/// where cargo puts it for a test.
+#[must_use]
+pub fn helper() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    let directory = program.parent()?;
+    [Some(directory), directory.parent()]
+        .into_iter()
+        .flatten()
+        .map(|directory| directory.join(HELPER))
+        .find(|path| path.is_file())
+}
+
+/// The helper's name; of a build with weakened defences it is another.
+const HELPER: &str =
+    if cfg!(feature = "weaken") { "fumehood-helper-weakened" } else { "fumehood-helper" };
+
 /// Whether the long versions run: `FUMEHOOD_TEST_FULL=1`.
 #[must_use]
 pub fn is_full() -> bool {
@@ -56,6 +73,33 @@ pub fn host_details() -> Vec<String> {
     details
 }
 
+/// Variables of the host that would send requests elsewhere in a program that
+/// read them. The test binary starts itself with them.
+pub const PROXY_VARIABLES: &[(&str, &str)] = &[
+    ("HTTP_PROXY", "http://127.0.0.1:9"),
+    ("http_proxy", "http://127.0.0.1:9"),
+    ("HTTPS_PROXY", "http://127.0.0.1:9"),
+    ("ALL_PROXY", "socks5://127.0.0.1:9"),
+    ("NO_PROXY", ""),
+    ("SSL_CERT_FILE", "/nonexistent/certificates.pem"),
+    ("SSL_CERT_DIR", "/nonexistent"),
+];
+
+/// A login that a program that read `~/.netrc` would send.
+pub const NETRC: &str = "machine api.allowed.test login canary password canary-password\n";
+
+/// The first of those settings that this process does not have.
+#[must_use]
+pub fn missing_proxy_settings() -> Option<&'static str> {
+    if read(&home().join(".netrc")).as_deref() != Some(NETRC) {
+        return Some("~/.netrc");
+    }
+    PROXY_VARIABLES
+        .iter()
+        .find(|(name, value)| std::env::var(name).as_deref() != Ok(*value))
+        .map(|(name, _)| *name)
+}
+
 /// The home directory of whoever runs the harness.
 #[must_use]
 pub fn home() -> PathBuf {
@@ -74,6 +118,14 @@ pub fn read_bytes(path: &Path) -> Option<Vec<u8>> {
     std::fs::read(path).ok()
 }
 
+/// Opens a file of the host to read and to append, and makes it.
+///
+/// # Errors
+/// The system's reason.
+pub fn append_to(path: &Path) -> std::io::Result<std::fs::File> {
+    std::fs::OpenOptions::new().read(true).append(true).create(true).open(path)
+}
+
 /// Writes a file of the host.
 ///
 /// # Errors
@@ -88,6 +140,14 @@ pub fn write(path: &Path, contents: impl AsRef<[u8]>) -> std::io::Result<()> {
 /// The system's reason.
 pub fn make_directory(path: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(path)
+}
+
+/// Makes a symbolic link at `link`.
+///
+/// # Errors
+/// The system's reason.
+pub fn symlink(target: &Path, link: &Path) -> std::io::Result<()> {
+    std::os::unix::fs::symlink(target, link)
 }
 
 /// Moves a file or directory of the host.
@@ -133,4 +193,141 @@ pub fn tree(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 pub fn source_tree() -> Option<PathBuf> {
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
     tree.join("runtime/src").is_dir().then(|| tree.to_owned())
+}
+
+/// A process of this user that an attack may want to reach; it is ended with
+/// this value.
+pub struct Victim(std::process::Child);
+
+impl Victim {
+    /// With one variable.
+    ///
+    /// # Errors
+    /// The system's reason.
+    pub fn start((name, value): (&str, &str)) -> std::io::Result<Self> {
+        std::process::Command::new("/bin/sleep")
+            .arg("600")
+            .env_clear()
+            .env(name, value)
+            .stdin(std::process::Stdio::null())
+            .spawn()
+            .map(Self)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Standard output of a command of the shell that is a plain child.
+///
+/// # Errors
+/// It could not be started.
+pub fn shell_output(text: &str) -> std::io::Result<String> {
+    let output = std::process::Command::new("/bin/bash")
+        .args(["-c", text])
+        .stdin(std::process::Stdio::null())
+        .output()?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Sets the mode of a file of the host.
+///
+/// # Errors
+/// The system's reason.
+pub fn set_mode(path: &Path, mode: u32) -> std::io::Result<()> {
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))
+}
+
+/// Copies a file of the host.
+///
+/// # Errors
+/// The system's reason.
+pub fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::copy(from, to).map(drop)
+}
+
+/// Opens a directory of the host.
+///
+/// # Errors
+/// The system's reason.
+pub fn open_directory(path: &Path) -> std::io::Result<std::os::fd::OwnedFd> {
+    std::fs::File::open(path).map(Into::into)
+}
+
+/// A number that no other process has as an argument.
+#[must_use]
+pub fn number_of_its_own() -> String {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let next = NEXT.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    format!("7{:05}{:02}", std::process::id().checked_rem(100_000).unwrap_or(0), next)
+}
+
+/// Numbers of the processes with this name whose first argument begins with a
+/// text.
+fn processes(name: &str, argument: &str) -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let number = |entry: std::fs::DirEntry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let mut parts = line.split(|byte| *byte == 0);
+        let program = parts.next()?.rsplit(|byte| *byte == b'/').next()?;
+        let first = parts.next().unwrap_or_default();
+        (program == name.as_bytes() && first.starts_with(argument.as_bytes())).then_some(pid)
+    };
+    entries.filter_map(number).collect()
+}
+
+/// How many processes have this name and a first argument that begins so.
+#[must_use]
+pub fn processes_named(name: &str, argument: &str) -> usize {
+    processes(name, argument).len()
+}
+
+/// Ends them.
+pub fn end_processes_named(name: &str, argument: &str) {
+    for pid in processes(name, argument) {
+        if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+/// Runs on a thread whose system calls of these numbers fail with these errors,
+/// and those of every process it starts.
+///
+/// # Errors
+/// The filter could not be set.
+pub fn with_failing<T: Send>(
+    calls: &[(i64, i32)],
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, String> {
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+    let filter = |(number, errno): &(i64, i32)| -> Result<BpfProgram, String> {
+        let text = |error: seccompiler::BackendError| error.to_string();
+        let arch = std::env::consts::ARCH.try_into().map_err(text)?;
+        let rules = [(*number, Vec::new())].into_iter().collect();
+        let error = SeccompAction::Errno(errno.unsigned_abs());
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, error, arch).map_err(text)?;
+        filter.try_into().map_err(text)
+    };
+    let filters: Vec<BpfProgram> = calls.iter().map(filter).collect::<Result<_, _>>()?;
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            for filter in &filters {
+                seccompiler::apply_filter(filter).map_err(|error| error.to_string())?;
+            }
+            Ok(work())
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }

@@ -11,6 +11,8 @@
 //! the host is in anything the attack could see or return.
 
 mod attack;
+mod canaries;
+mod container;
 mod judge;
 pub mod machine;
 mod observed;
@@ -22,7 +24,10 @@ mod tests;
 pub mod wat;
 mod world;
 
-pub use attack::{Attack, Attempt, Capability, Control, Expected, HostAttempt, Setting, Tier};
+pub use attack::{
+    Attack, Attempt, Capability, Control, Expected, HostAttempt, REACHED, STOPPED, Setting, Tier,
+};
+pub use canaries::{STARTED, start_again};
 pub use judge::judge;
 pub use observed::{Observed, Ran};
 pub use report::{Bucket, Finding, Summary, Verdict, check_suite};

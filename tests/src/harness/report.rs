@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use serde::Serialize;
 
-use super::attack::{Attack, Capability, Expected};
+use super::attack::{Attack, Capability, Expected, Tier};
 
 /// Kinds of expectation, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -30,7 +31,7 @@ impl Bucket {
     pub(super) fn of(expected: &Expected) -> Self {
         match expected {
             Expected::Denied { .. } => Self::Denied,
-            Expected::Errno(_) | Expected::Exception(_) => Self::Error,
+            Expected::Errno(_) | Expected::Exception(_) | Expected::Stopped => Self::Error,
             Expected::Ends(_) => Self::Trap,
             Expected::Refused(_) => Self::Refused,
             Expected::Harmless(_) => Self::Harmless,
@@ -89,23 +90,29 @@ impl Verdict {
 pub struct Finding {
     /// The attack.
     pub id: &'static str,
+    /// Where it was tried.
+    pub tier: Tier,
     /// What was expected.
     pub bucket: Bucket,
     /// What came of it.
     pub verdict: Verdict,
     /// Measurements.
     pub notes: Vec<String>,
+    /// How long it took, its control included.
+    pub took: Duration,
 }
 
 impl Finding {
     /// A case of the catalogue that cannot be tried yet.
     #[must_use]
-    pub fn waiting(id: &'static str, capability: Capability) -> Self {
+    pub fn waiting(id: &'static str, tier: Tier, capability: Capability) -> Self {
         Self {
             id,
+            tier,
             bucket: Bucket::Harmless,
             verdict: Verdict::Waiting(capability),
             notes: Vec::new(),
+            took: Duration::ZERO,
         }
     }
 }
@@ -145,6 +152,12 @@ impl Summary {
             ids.sort_unstable();
             let _ = writeln!(text, "  waiting for {capability} ({}): {}", ids.len(), ids.join(" "));
         }
+        for finding in &self.findings {
+            if let Verdict::Unexpected(why) | Verdict::Error(why) = &finding.verdict {
+                let (verdict, tier) = (finding.verdict.name(), finding.tier.name());
+                let _ = writeln!(text, "  {} in {tier}: {verdict}: {why}", finding.id);
+            }
+        }
         let mut buckets: BTreeMap<Bucket, usize> = BTreeMap::new();
         for finding in self.findings.iter().filter(|finding| finding.verdict == Verdict::Blocked) {
             let count = buckets.entry(finding.bucket).or_default();
@@ -176,10 +189,12 @@ impl Summary {
             .map(|finding| {
                 serde_json::json!({
                     "id": finding.id,
+                    "tier": finding.tier.name(),
                     "bucket": finding.bucket,
                     "verdict": finding.verdict.name(),
                     "detail": finding.verdict.detail(),
                     "notes": finding.notes,
+                    "ms": u64::try_from(finding.took.as_millis()).unwrap_or(u64::MAX),
                 })
             })
             .collect();
@@ -194,30 +209,40 @@ impl Summary {
     }
 }
 
+/// Known gaps of the WASM tier that are accepted.
+const MOST_WASM_GAPS: usize = 3;
+
 /// What is wrong with the suite as a whole: ids given twice, cases of the
 /// catalogue that are neither attacks nor waiting, more gaps than defences.
 #[must_use]
 pub fn check_suite(
     attacks: &[Attack],
-    waiting: &[(&str, Capability)],
+    waiting: &[(&str, Tier, Capability)],
     catalogue: &[&str],
 ) -> Vec<String> {
     let mut problems = Vec::new();
     let mut ids = BTreeSet::new();
-    let of_attacks = attacks.iter().map(|attack| attack.id);
-    for id in of_attacks.chain(waiting.iter().map(|(id, _)| *id)) {
-        if !ids.insert(id) {
-            problems.push(format!("the id {id} is given twice"));
+    let of_attacks = attacks.iter().map(|attack| (attack.id, attack.tier));
+    for (id, tier) in of_attacks.chain(waiting.iter().map(|(id, tier, _)| (*id, *tier))) {
+        if !ids.insert((id, tier)) {
+            problems.push(format!("the id {id} is given twice in the tier {}", tier.name()));
         }
     }
     for id in catalogue {
-        if !ids.contains(id) {
+        if !ids.iter().any(|(known, _)| known == id) {
             problems.push(format!("{id} of the catalogue is neither an attack nor waiting"));
         }
     }
-    let gaps = attacks.iter().filter(|attack| attack.known_gap.is_some()).count();
-    if gaps >= attacks.len().saturating_sub(gaps) {
+    // The tier `process` is no boundary, and all of its gaps are known.
+    let of_boundary = || attacks.iter().filter(|attack| attack.tier != Tier::Process);
+    let gaps = of_boundary().filter(|attack| attack.known_gap.is_some()).count();
+    if gaps >= of_boundary().count().saturating_sub(gaps) {
         problems.push(format!("{gaps} known gaps are as many as the defences"));
+    }
+    let in_wasm = |attack: &&Attack| attack.tier == Tier::Wasm && attack.known_gap.is_some();
+    let gaps = attacks.iter().filter(in_wasm).count();
+    if gaps > MOST_WASM_GAPS {
+        problems.push(format!("{gaps} known gaps in the WASM tier, at most {MOST_WASM_GAPS}"));
     }
     problems
 }

@@ -4,7 +4,7 @@
 //! was made, and the host was found as it was before.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fumehood::{Outcome, OutcomeKind, TimeoutClock};
 
@@ -32,11 +32,20 @@ const LEAST_GAP_BYTES: usize = 120;
 #[must_use]
 pub fn run(stage: &Stage, attack: &Attack) -> Finding {
     let bucket = Bucket::of(&attack.expected);
-    let finding = |verdict, notes| Finding { id: attack.id, bucket, verdict, notes };
+    let mut start = machine::now();
+    let finding = |verdict, notes, start: Instant| Finding {
+        id: attack.id,
+        tier: attack.tier,
+        bucket,
+        verdict,
+        notes,
+        took: start.elapsed(),
+    };
     if let Err(problem) = check_definition(attack) {
-        return finding(Verdict::Error(problem), Vec::new());
+        return finding(Verdict::Error(problem), Vec::new(), start);
     }
     let _turn = stage.turn(attack.alone);
+    start = machine::now();
     let panics_before = Stage::panics();
     let attempt = catch_unwind(AssertUnwindSafe(|| carry_out(stage, attack)));
     let (verdict, notes) = match attempt {
@@ -45,9 +54,9 @@ pub fn run(stage: &Stage, attack: &Attack) -> Finding {
         Err(_) => (Verdict::Error("the attempt panicked in the harness".to_owned()), Vec::new()),
     };
     if !attack.panics && Stage::panics() != panics_before {
-        return finding(Verdict::Unexpected("the host panicked".to_owned()), notes);
+        return finding(Verdict::Unexpected("the host panicked".to_owned()), notes, start);
     }
-    finding(verdict, notes)
+    finding(verdict, notes, start)
 }
 
 fn check_definition(attack: &Attack) -> Result<(), String> {
@@ -63,9 +72,6 @@ fn check_definition(attack: &Attack) -> Result<(), String> {
     }
     if attack.known_gap.is_some_and(|why| why.len() < LEAST_GAP_BYTES) {
         return Err("the known gap has no rationale".to_owned());
-    }
-    if attack.tiers.is_empty() {
-        return Err("the attack names no tier".to_owned());
     }
     Ok(())
 }

@@ -4,11 +4,16 @@
 //! itself; every panic of the process is counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Arc, Mutex, Once, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 
 use fumehood::Engine;
+use fumehood_host_fns::NativeTier as _;
+use fumehood_native_tiers::{DockerTier, Helper, HelperTier, ImageId};
 
-use super::attack::Setting;
+use super::attack::{Capability, Setting, Tier};
+use super::container;
 use super::machine;
 use super::wat::Program;
 
@@ -20,6 +25,10 @@ pub struct Stage {
     engine: Mutex<Option<Engine>>,
     host_details: Vec<String>,
     turns: RwLock<()>,
+    helper: Option<Arc<Helper>>,
+    landlock: OnceLock<Result<Arc<HelperTier>, Capability>>,
+    process: OnceLock<Result<Arc<HelperTier>, Capability>>,
+    docker: OnceLock<Option<(Arc<DockerTier>, ImageId)>>,
 }
 
 /// The right to run an attack.
@@ -52,7 +61,60 @@ impl Stage {
             engine: Mutex::new(None),
             host_details: machine::host_details(),
             turns: RwLock::new(()),
+            helper: machine::helper().and_then(|path| Helper::open(&path).ok()).map(Arc::new),
+            landlock: OnceLock::new(),
+            process: OnceLock::new(),
+            docker: OnceLock::new(),
         }
+    }
+
+    /// With this helper for the native tiers.
+    #[must_use]
+    pub fn helper(mut self, helper: Option<Arc<Helper>>) -> Self {
+        self.helper = helper;
+        self
+    }
+
+    /// The file of the helper.
+    ///
+    /// # Errors
+    /// It is not here.
+    pub fn helper_file(&self) -> Result<Arc<Helper>, Capability> {
+        self.helper.clone().ok_or(Capability::Helper)
+    }
+
+    /// A native tier of the helper, ready to run.
+    ///
+    /// # Errors
+    /// What this machine lacks for it.
+    pub fn native(&self, tier: Tier) -> Result<Arc<HelperTier>, Capability> {
+        let ready = |tier: HelperTier, lacks| match tier.prepare(&[]) {
+            Ok(()) => Ok(Arc::new(tier)),
+            Err(_) => Err(lacks),
+        };
+        let helper = self.helper_file()?;
+        match tier {
+            Tier::Landlock => self
+                .landlock
+                .get_or_init(|| ready(HelperTier::landlock(Ok(helper)), Capability::Landlock))
+                .clone(),
+            Tier::Process => self
+                .process
+                .get_or_init(|| ready(HelperTier::process(Ok(helper)), Capability::Helper))
+                .clone(),
+            // Not a tier of the helper.
+            Tier::Docker => Err(Capability::DockerEngine),
+            Tier::Seatbelt => Err(Capability::MacOs),
+            Tier::Wasm => Err(Capability::NativeTier),
+        }
+    }
+
+    /// The tier `docker` and the image of its attacks; made at the first call.
+    ///
+    /// # Errors
+    /// There is no container engine.
+    pub fn docker(&self) -> Result<(Arc<DockerTier>, ImageId), Capability> {
+        self.docker.get_or_init(container::find).clone().ok_or(Capability::DockerEngine)
     }
 
     /// The engine with the Python guest; made at the first call.

@@ -102,8 +102,19 @@ impl<'s> World<'s> {
     /// # Errors
     /// Why it could not be built.
     pub fn program_sandbox(&self, program: &Program, setting: &Setting) -> Result<Sandbox, String> {
-        let engine = engine_for(program)??;
-        self.builder_in(engine, setting).build().map_err(|error| error.to_string())
+        self.program_builder(program, setting)?.build().map_err(|error| error.to_string())
+    }
+
+    /// Settings of a sandbox that runs a program.
+    ///
+    /// # Errors
+    /// There is no engine for it.
+    pub fn program_builder(
+        &self,
+        program: &Program,
+        setting: &Setting,
+    ) -> Result<SandboxBuilder, String> {
+        Ok(self.builder_in(engine_for(program)??, setting))
     }
 
     /// Runs a cell of Python.

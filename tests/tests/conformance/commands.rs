@@ -224,6 +224,8 @@ fn run(entry: &Entry, shown: &str) -> Result<(), Failed> {
         .current_dir(if entry.files.is_empty() { root() } else { place.path() })
         .env("PATH", path)
         .env("HOME", home.path())
+        .env_remove("FUMEHOOD_HOME")
+        .env_remove("XDG_DATA_HOME")
         .env("FUMEHOOD_CACHE_DIR", cache)
         .stdin(Stdio::null())
         .output()?;

@@ -93,6 +93,7 @@ fn run_here(
         cwd: fumehood::WORKING_DIRECTORY.to_owned(),
         import_path: Vec::new(),
         seed: [7; 32],
+        tools: false,
     });
     let given =
         give(&mut store, &memory, &alloc, &record.map_err(|_| wasmtime::Error::msg("resume"))?)?;

@@ -99,6 +99,7 @@ pub fn trials() -> Vec<Trial> {
         add(name, Box::new(|| prints_the_right_result(*confinement)));
     }
     add("compiled_code_on_a_noexec_mount", Box::new(compiled_on_noexec));
+    add("a_deterministic_run_has_the_same_digest", Box::new(same_digest));
     add("control_the_confinement_confines", Box::new(control));
     trials
 }
@@ -183,12 +184,57 @@ fn confine(
         .map_err(|error| error.to_string())
 }
 
+/// Another user, another root, nothing of the host: the same run.
+fn same_digest() -> Result<(), Failed> {
+    let stage = stage(true)?;
+    let program = Path::new(STAGE).join("fumehood");
+    let code = "import os, random, time, uuid; print(uuid.uuid4(), random.random(), time.time(), os.getcwd(), os.stat('/tmp'))";
+    let compiled = format!("{STAGE}/compiled.code");
+    let mut digests = Vec::new();
+    for what in [NONE, Confinement { ordinary_user: true, ..NONE }, ALL] {
+        let arguments = [
+            "run",
+            "--deterministic",
+            "--no-record",
+            "--json",
+            "--timeout",
+            "3600",
+            "--compiled",
+            &compiled,
+            "-c",
+            code,
+        ];
+        let output = confine(what, stage.path(), &program, &arguments)?;
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .map_err(|_| String::from_utf8_lossy(&output.stderr).into_owned())?;
+        match json["digest"].as_str() {
+            Some(digest) => digests.push(digest.to_owned()),
+            None => return Err(format!("{what:?}: no digest in {json:#}").into()),
+        }
+    }
+    digests.dedup();
+    match digests.as_slice() {
+        [_] => Ok(()),
+        _ => Err(format!("the digests differ: {digests:?}").into()),
+    }
+}
+
 fn run_code(what: Confinement, compiled: &str) -> Result<(), Failed> {
     let stage = stage(true)?;
     let program = Path::new(STAGE).join("fumehood");
     let code = "import json, re; print(6 * 7, json.dumps([1]), re.sub('a', 'b', 'aha'))";
-    let output =
-        confine(what, stage.path(), &program, &["run", "--compiled", compiled, "-c", code])?;
+    let mut arguments = vec!["run", "--compiled", compiled, "-c", code];
+    if what.no_home {
+        // There is no place for a record.
+        let refused = confine(what, stage.path(), &program, &arguments)?;
+        let told = String::from_utf8_lossy(&refused.stderr);
+        let names_both = ["--no-record", "FUMEHOOD_HOME"].iter().all(|name| told.contains(name));
+        if refused.status.code() != Some(66) || !names_both || !refused.stdout.is_empty() {
+            return Err(format!("not refused: {} {told}", refused.status).into());
+        }
+        arguments.insert(1, "--no-record");
+    }
+    let output = confine(what, stage.path(), &program, &arguments)?;
     let (stdout, stderr) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     if output.status.success() && stdout == "42 [1] bhb\n" {

@@ -42,7 +42,8 @@ pub fn run(builder: SandboxBuilder, script: impl Into<Script>) -> Result<Outcome
     Ok(sandbox.run(script).wait())
 }
 
-/// The `fumehood` command, brought up to date once.
+/// The `fumehood` command, brought up to date once, or the program that
+/// `FUMEHOOD_TEST_COMMAND` names.
 ///
 /// Built together with the whole workspace's features, so that the engine is
 /// not compiled a second time for it.
