@@ -4,6 +4,7 @@
 //! one command that would make it work; none passes in silence.
 #![allow(clippy::disallowed_methods, reason = "chores run programs and read the source tree")]
 
+mod engine;
 mod fuzz;
 mod guest;
 mod test;

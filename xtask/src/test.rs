@@ -6,11 +6,13 @@
 //! that names the command to get it. Only what the network does not give (the
 //! list of advisories) may be left out in CI too, and is said to be.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
+
+use crate::engine::Engine;
 
 /// One part of the test run.
 struct Step {
@@ -21,6 +23,8 @@ struct Step {
     needs: &'static [Need],
     /// Only with `--full`.
     slow: bool,
+    /// With the few attempts of every day, also with `--full`.
+    few: bool,
 }
 
 /// What a step cannot do without.
@@ -52,18 +56,125 @@ const ADVISORIES: Need = Need::Fetched {
                 where it can",
 };
 
-/// The programs of the host that some tests start; Debian's package names.
-const PACKAGES: &[(&str, &str)] =
-    &[("setpriv", "util-linux"), ("unshare", "util-linux"), ("python3", "python3")];
+/// Something of the host's system that some tests use.
+struct Package {
+    shows: Shows,
+    /// Debian's name.
+    name: &'static str,
+    /// Only with `--full`.
+    slow: bool,
+}
+
+/// What a package is recognised by.
+enum Shows {
+    /// A program that answers `--version`.
+    Program(&'static str),
+    /// A file.
+    File(&'static str),
+}
+
+impl Package {
+    const fn program(program: &'static str, name: &'static str) -> Self {
+        Self { shows: Shows::Program(program), name, slow: false }
+    }
+
+    const fn slow(self) -> Self {
+        Self { slow: true, ..self }
+    }
+
+    fn is_there(&self) -> bool {
+        match self.shows {
+            Shows::Program(program) => succeeds(&[program, "--version"]),
+            Shows::File(path) => Path::new(path).is_file(),
+        }
+    }
+
+    fn shown(&self) -> &'static str {
+        match self.shows {
+            Shows::Program(shown) | Shows::File(shown) => shown,
+        }
+    }
+}
+
+const PACKAGES: &[Package] = &[
+    Package::program("setpriv", "util-linux"),
+    Package::program("unshare", "util-linux"),
+    Package::program("python3", "python3"),
+    Package {
+        shows: Shows::File("/usr/lib/python3.11/test/test_json/__init__.py"),
+        name: "libpython3.11-testsuite",
+        slow: false,
+    },
+    Package::program("bwrap", "bubblewrap").slow(),
+    Package::program("dockerd", "docker.io").slow(),
+];
+
+/// Cargo features that a default build lacks and that are tested all the same.
+const EXTRA: &str = "fumehood-cli/otlp";
 
 const STEPS: &[Step] = &[
-    Step { name: "format", cargo: &["fmt", "--all", "--check"], needs: &[], slow: false },
-    Step { name: "binary", cargo: &["build", "--release", "--bins"], needs: &[], slow: false },
     Step {
-        name: "tests",
-        cargo: &["test", "--release", "--workspace", "--no-fail-fast"],
+        name: "format",
+        cargo: &["fmt", "--all", "--check"],
         needs: &[],
         slow: false,
+        few: false,
+    },
+    Step {
+        name: "binary",
+        cargo: &["build", "--release", "--bins", "--features", EXTRA],
+        needs: &[],
+        slow: false,
+        few: false,
+    },
+    // The tests after it build the command without the feature again.
+    Step {
+        name: "eval attacks",
+        cargo: &[
+            "run",
+            "--release",
+            "--bin",
+            "fumehood",
+            "--features",
+            "fumehood-cli/eval",
+            "--",
+            "eval",
+            "attacks",
+            "--tier",
+            "landlock",
+        ],
+        needs: &[],
+        slow: true,
+        few: false,
+    },
+    Step {
+        name: "tests",
+        cargo: &["test", "--release", "--workspace", "--no-fail-fast", "--features", EXTRA],
+        needs: &[],
+        slow: false,
+        few: false,
+    },
+    Step {
+        name: "the helper without defences",
+        cargo: &[
+            "build",
+            "--release",
+            "--workspace",
+            "--features",
+            WEAKEN,
+            "--bin",
+            "fumehood-helper-weakened",
+        ],
+        needs: &[],
+        slow: true,
+        few: false,
+    },
+    Step {
+        name: "defences left out",
+        cargo: &["test", "--release", "--workspace", "--features", WEAKEN, "--test", "weaken"],
+        needs: &[],
+        slow: true,
+        few: true,
     },
     Step {
         name: "lints",
@@ -72,6 +183,8 @@ const STEPS: &[Step] = &[
             "--release",
             "--workspace",
             "--all-targets",
+            "--features",
+            EXTRA,
             "--quiet",
             "--",
             "--deny",
@@ -79,18 +192,21 @@ const STEPS: &[Step] = &[
         ],
         needs: &[],
         slow: true,
+        few: false,
     },
     Step {
         name: "documentation",
         cargo: &["doc", "--release", "--workspace", "--no-deps", "--quiet"],
         needs: &[],
         slow: true,
+        few: false,
     },
     Step {
         name: "dependencies",
         cargo: &["deny", "--locked", "check", "bans", "licenses", "sources"],
         needs: &[DENY],
         slow: true,
+        few: false,
     },
     Step {
         name: "dependencies of the guest",
@@ -108,12 +224,14 @@ const STEPS: &[Step] = &[
         ],
         needs: &[DENY],
         slow: true,
+        few: false,
     },
     Step {
         name: "advisories",
         cargo: &["deny", "--offline", "check", "advisories"],
         needs: &[DENY, ADVISORIES],
         slow: true,
+        few: false,
     },
     Step {
         name: "advisories of the guest",
@@ -129,8 +247,12 @@ const STEPS: &[Step] = &[
         ],
         needs: &[DENY, ADVISORIES],
         slow: true,
+        few: false,
     },
 ];
+
+/// The helper and the attacks of a build whose defences can be left out.
+const WEAKEN: &str = "fumehood-tests/weaken";
 
 /// Runs the steps; the answer is whether all of them passed.
 ///
@@ -144,7 +266,7 @@ pub(crate) fn run(args: &[String]) -> anyhow::Result<bool> {
         _ => bail!("`cargo xtask test` takes --full and nothing else"),
     };
     let in_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
-    let mut left_out = packages(in_ci)?;
+    let mut left_out = packages(in_ci, full)?;
     let mut failed = Vec::new();
     let mut passed = 0_u32;
     eprintln!("== tidy");
@@ -153,6 +275,16 @@ pub(crate) fn run(args: &[String]) -> anyhow::Result<bool> {
         passed += 1
     } else {
         failed.push("tidy")
+    }
+    let promised = std::env::var_os("FUMEHOOD_TEST_DOCKER").is_some();
+    let there = promised || succeeds(&["docker", "info"]);
+    let engine = (!there && in_ci && full).then(Engine::start).transpose()?;
+    if !there && engine.is_none() {
+        left_out.push(
+            "the docker tier: apt-get install docker.io, start dockerd, and set \
+             FUMEHOOD_TEST_DOCKER=1"
+                .to_owned(),
+        );
     }
     for step in STEPS {
         if step.slow && !full {
@@ -166,9 +298,13 @@ pub(crate) fn run(args: &[String]) -> anyhow::Result<bool> {
         }
         eprintln!("== {}", step.name);
         let start = Instant::now();
-        let status = command("cargo")
+        let mut cargo = command("cargo");
+        if let Some(engine) = &engine {
+            cargo.env("DOCKER_HOST", engine.host()).env("FUMEHOOD_TEST_DOCKER", "1");
+        }
+        let status = cargo
             .args(step.cargo)
-            .env("FUMEHOOD_TEST_FULL", if full { "1" } else { "0" })
+            .env("FUMEHOOD_TEST_FULL", if full && !step.few { "1" } else { "0" })
             .env("RUSTDOCFLAGS", "--deny warnings")
             .status()
             .with_context(|| format!("cannot start cargo for {}", step.name))?;
@@ -219,10 +355,11 @@ fn unmet(step: &Step, in_ci: bool) -> anyhow::Result<Option<String>> {
 }
 
 /// The lines for tests whose programs are missing; in CI they are installed.
-fn packages(in_ci: bool) -> anyhow::Result<Vec<String>> {
-    let missing = || PACKAGES.iter().filter(|(program, _)| !succeeds(&[program, "--version"]));
+fn packages(in_ci: bool, full: bool) -> anyhow::Result<Vec<String>> {
+    let wanted = || PACKAGES.iter().filter(|package| full || !package.slow);
+    let missing = || wanted().filter(|package| !package.is_there());
     if in_ci && missing().next().is_some() {
-        let mut wanted: Vec<_> = missing().map(|(_, package)| *package).collect();
+        let mut wanted: Vec<_> = missing().map(|package| package.name).collect();
         wanted.dedup();
         must_succeed(command("apt-get").args(["update", "-qq"]), "apt-get update")?;
         let mut install = command("apt-get");
@@ -231,12 +368,15 @@ fn packages(in_ci: bool) -> anyhow::Result<Vec<String>> {
             install.env("DEBIAN_FRONTEND", "noninteractive"),
             &format!("apt-get install {}", wanted.join(" ")),
         )?;
-        if let Some((program, package)) = missing().next() {
-            bail!("`{program}` is missing although {package} is installed");
+        if let Some(package) = missing().next() {
+            bail!("`{}` is missing although {} is installed", package.shown(), package.name);
         }
     }
     Ok(missing()
-        .map(|(program, package)| format!("tests that need `{program}`: apt-get install {package}"))
+        .map(|package| {
+            let (shown, name) = (package.shown(), package.name);
+            format!("tests that need `{shown}`: apt-get install {name}")
+        })
         .collect())
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Invariant: every rule names the file, the line and what to do.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -21,6 +22,7 @@ const MACHINE_PATHS: &[&[&str]] =
 /// Modules that may contain `unsafe`, each with its SAFETY notes.
 const UNSAFE_MODULES: &[&str] = &[
     "guest/src/",
+    "native-tiers/src/bin/helper/raw.rs",
     "runtime/src/engine.rs",
     "runtime/src/memory/",
     "tests/",
@@ -47,9 +49,12 @@ pub(crate) fn run() -> anyhow::Result<bool> {
         bail!("git cannot list the files of this folder");
     }
     let mut findings = Vec::new();
+    let mut variables = Variables::default();
     for name in String::from_utf8_lossy(&listed.stdout).lines() {
         check_file(&root, name, &mut findings);
+        variables.look_at(&root, name);
     }
+    findings.extend(variables.unset());
     for finding in &findings {
         eprintln!("{finding}");
     }
@@ -87,6 +92,70 @@ fn check_file(root: &Path, name: &str, findings: &mut Vec<String>) {
     }
 }
 
+/// Variables of our own that some code reads, by name, and those that anything
+/// else speaks of.
+#[derive(Default)]
+struct Variables {
+    read: BTreeMap<String, String>,
+    known: BTreeSet<String>,
+}
+
+impl Variables {
+    const PREFIX: &str = "FUMEHOOD_";
+
+    fn look_at(&mut self, root: &Path, name: &str) {
+        let is_text = [".rs", ".md", ".toml"].iter().any(|end| name.ends_with(end));
+        if !is_text || name.starts_with(VENDORED) {
+            return;
+        }
+        let Ok(text) = std::fs::read_to_string(root.join(name)) else { return };
+        for (index, line) in text.lines().enumerate() {
+            for (at, _) in line.match_indices(Self::PREFIX) {
+                let (before, from) = line.split_at(at);
+                let end = from.find(|c: char| !c.is_ascii_uppercase() && c != '_');
+                let variable = from.get(..end.unwrap_or(from.len())).unwrap_or_default();
+                if before.ends_with("var(\"") || before.ends_with("var_os(\"") {
+                    let place = format!("{name}:{}", index.saturating_add(1));
+                    self.read.entry(variable.to_owned()).or_insert(place);
+                } else {
+                    self.known.insert(variable.to_owned());
+                }
+            }
+        }
+    }
+
+    /// What is read and neither set nor written about: a name with a mistake.
+    fn unset(&self) -> Vec<String> {
+        let unset = self.read.iter().filter(|(variable, _)| !self.known.contains(*variable));
+        unset
+            .map(|(variable, at)| {
+                format!(
+                    "{at}: nothing sets {variable}; name the variable that is set, or document it"
+                )
+            })
+            .collect()
+    }
+}
+
 fn forward(reversed: &str) -> String {
     reversed.split('.').rev().collect::<Vec<_>>().join(".")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_that_nothing_sets_is_found() {
+        let root = tempfile::tempdir().unwrap();
+        let [first, second] = ["FULL", "TEST_FULL"].map(|name| format!("{}{name}", "FUMEHOOD_"));
+        let code = format!("std::env::var(\"{first}\");\nstd::env::var_os(\"{second}\");\n");
+        std::fs::write(root.path().join("a.rs"), code).unwrap();
+        std::fs::write(root.path().join("b.rs"), format!(".env(\"{second}\", \"1\")")).unwrap();
+        let mut variables = Variables::default();
+        ["a.rs", "b.rs"].iter().for_each(|name| variables.look_at(root.path(), name));
+        let unset = variables.unset();
+        let [one] = unset.as_slice() else { panic!("{unset:?}") };
+        assert!(one.starts_with("a.rs:1") && one.contains(&first), "{one}");
+    }
 }

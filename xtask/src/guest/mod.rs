@@ -67,10 +67,9 @@ fn act(root: &Path, _: Action, args: &[String]) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = std::process::Command::new(cargo)
         .current_dir(root)
-        // In a directory of its own: this selection of packages has other
-        // features, and would rebuild the engine of the workspace.
-        .args(["run", "--release", "--package", "xtask", "--features", "guest"])
-        .args(["--target-dir", "target/guest-tools", "--", "guest"])
+        // Not `--package`: selecting everything keeps the features, and so the
+        // build of the engine, that the rest of the workspace has.
+        .args(["run", "--release", "--bin", "xtask", "--features", "xtask/guest", "--", "guest"])
         .args(args)
         .status()
         .context("cargo could not be started")?;

@@ -6,11 +6,14 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use wasmtime::{Config, Engine, Linker, OptLevel, Result, Store};
+use wasmparser::ValType;
+use wasmtime::{Config, Engine, Instance, Linker, Module, OptLevel, Result, Store, Val};
 use wasmtime_wasi::p1::{self, WasiP1Ctx};
 use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtxBuilder};
-use wasmtime_wizer::Wizer;
+use wasmtime_wizer::{InstanceState, SnapshotVal, Wizer};
 
+/// The export that builds the state.
+const INITIALISE: &str = "fh_init";
 /// The moment every snapshot is taken at, in seconds since 1970.
 const MOMENT: Duration = Duration::from_secs(1_700_000_000);
 /// Answers `fumehood.call` before there is a host: the operation failed.
@@ -63,11 +66,40 @@ pub(crate) fn initialise(module: &[u8]) -> Result<Vec<u8>> {
         .build_p1();
     let mut store = Store::new(&engine, context);
     let mut wizer = Wizer::new();
-    wizer.init_func("fh_init");
-    let run = wizer.run(&mut store, module, async |store, module| {
-        linker.instantiate_async(store, module).await
-    });
-    wait(run)
+    wizer.init_func(INITIALISE);
+    let (parsed, instrumented) = wizer.instrument(module)?;
+    let instance = linker.instantiate(&mut store, &Module::new(&engine, &instrumented)?)?;
+    instance.get_typed_func::<(), ()>(&mut store, INITIALISE)?.call(&mut store, ())?;
+    wait(wizer.snapshot(&parsed, &mut Initialised { store, instance }))
+}
+
+/// The instance whose state becomes the snapshot.
+struct Initialised {
+    store: Store<WasiP1Ctx>,
+    instance: Instance,
+}
+
+impl InstanceState for Initialised {
+    async fn global_get(&mut self, name: &str, _: ValType) -> SnapshotVal {
+        let global = self.instance.get_global(&mut self.store, name);
+        match global.map(|global| global.get(&mut self.store)) {
+            Some(Val::I32(value)) => SnapshotVal::I32(value),
+            Some(Val::I64(value)) => SnapshotVal::I64(value),
+            Some(Val::F32(value)) => SnapshotVal::F32(value),
+            Some(Val::F64(value)) => SnapshotVal::F64(value),
+            Some(Val::V128(value)) => SnapshotVal::V128(value.as_u128()),
+            // Wizer asks for the number globals that it exported itself.
+            other => unreachable!("global {name} is {other:?}"),
+        }
+    }
+
+    async fn memory_contents(&mut self, name: &str, contents: impl FnOnce(&[u8]) + Send) {
+        match self.instance.get_memory(&mut self.store, name) {
+            Some(memory) => contents(memory.data(&self.store)),
+            // Wizer asks for the memory that it exported itself.
+            None => unreachable!("memory {name} is missing"),
+        }
+    }
 }
 
 /// Drives a future that never has to wait for anything outside.

@@ -15,9 +15,14 @@ use std::process::Command;
 pub(crate) const TARGET: &str = "wasm32-wasip1";
 /// Oldest compiler that knows the language the interpreter is written in.
 const OLDEST: (u32, u32) = (1, 96);
-/// Code generation, the same for every compiler.
-const FLAGS: &[&str] =
-    &["-C", "target-feature=+simd128,+bulk-memory,+sign-ext,+nontrapping-fptoint,+mutable-globals"];
+/// Code generation, the same for every compiler. A choice of a few becomes
+/// branches, which are foretold, and no table, whose jump is not.
+const FLAGS: &[&str] = &[
+    "-C",
+    "target-feature=+simd128,+bulk-memory,+sign-ext,+nontrapping-fptoint,+mutable-globals",
+    "-C",
+    "llvm-args=-min-jump-table-entries=10",
+];
 /// The linker that comes with Debian's compiler, which does not find it itself.
 const LINKER: &str = "/usr/bin/rust-lld";
 /// The command that sets the Debian route up.
