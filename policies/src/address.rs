@@ -18,6 +18,9 @@ use crate::host::HostName;
 use crate::network::NetRequest;
 use crate::weaken;
 
+/// What comes before the name of a class in a denial.
+const TOLD: &str = "leads to an address that is ";
+
 /// What kind of place an address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AddressClass {
@@ -49,6 +52,39 @@ pub enum AddressClass {
 }
 
 impl AddressClass {
+    /// Every class.
+    pub(crate) const ALL: [Self; 12] = [
+        Self::Public,
+        Self::Private,
+        Self::UniqueLocal,
+        Self::Shared,
+        Self::Loopback,
+        Self::LinkLocal,
+        Self::Metadata,
+        Self::Embedding,
+        Self::Documentation,
+        Self::Benchmarking,
+        Self::Protocol,
+        Self::Never,
+    ];
+
+    /// How a denial says that a name leads to an address of this class;
+    /// [`AddressClass::told`] reads it.
+    #[must_use]
+    pub fn tell(self) -> String {
+        format!("{TOLD}{}", self.name())
+    }
+
+    /// The class that the text of a denial tells.
+    #[must_use]
+    pub fn told(text: &str) -> Option<Self> {
+        let (_, rest) = text.split_once(TOLD)?;
+        Self::ALL.into_iter().find(|class| {
+            let more = rest.strip_prefix(class.name());
+            more.is_some_and(|more| more.is_empty() || more.starts_with('.'))
+        })
+    }
+
     /// The name in denials and audit records.
     #[must_use]
     pub fn name(self) -> &'static str {

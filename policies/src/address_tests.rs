@@ -226,3 +226,15 @@ proptest! {
         prop_assert!(!special || AddressClass::of(four.into()) != AddressClass::Public);
     }
 }
+
+#[test]
+fn what_a_denial_tells_of_a_class_is_read_back() {
+    for class in AddressClass::ALL {
+        assert_eq!(AddressClass::told(&class.tell()), Some(class));
+        let reason = format!("denied by policy (rule address): `a.test` {}. Do not.", class.tell());
+        assert_eq!(AddressClass::told(&reason), Some(class), "{reason}");
+    }
+    for text in ["", "loopback", "leads to an address that is privately owned"] {
+        assert_eq!(AddressClass::told(text), None, "{text}");
+    }
+}

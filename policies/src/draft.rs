@@ -12,7 +12,7 @@
 //! approving fails. What the policy allows by now is not proposed, nor what no
 //! rule can allow. A draft that was decided stays decided.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
@@ -23,12 +23,16 @@ use crate::digest::hexadecimal;
 use crate::explain::escape_pattern;
 use crate::grant::is_grantable;
 use crate::network::NetRequest;
-use crate::policy::{Policy, Verdict};
+use crate::policy::{DEFAULT_DENY, Policy, Verdict};
 use crate::request::Canonical;
 use crate::text::PolicyFile;
 
 /// Most drafts of one book.
 pub const MAX_DRAFTS: usize = 1000;
+/// Rule id of denials because of the address that a name leads to.
+const ADDRESS_RULE: &str = "address";
+/// Rule ids of denials of what is no request.
+const MALFORMED: [&str; 2] = ["url", "method"];
 /// Most paths of one draft; beyond it the draft says that it is cut.
 pub const MAX_DRAFT_PATHS: usize = 100;
 
@@ -60,29 +64,51 @@ pub struct Denied {
     pub rule: String,
     /// How often.
     pub count: u64,
+    /// What the name leads to, if the denial said so.
+    pub class: Option<AddressClass>,
 }
 
 impl Denied {
     /// Reads what a denial of a result names as its target: a method and a
-    /// URL. `None` if it is no request.
+    /// URL. `None` if it is no request. `why` is the denial's reason, of which
+    /// the class of an address is read.
     #[must_use]
-    pub fn parse(target: &str, rule: &str, count: u64) -> Option<Self> {
+    pub fn parse(target: &str, rule: &str, why: &str, count: u64) -> Option<Self> {
         let (method, url) = target.split_once(' ')?;
-        let request = NetRequest::parse(method, url).ok()?;
-        Some(Self { request, rule: rule.to_owned(), count })
+        let request = NetRequest::parse(method, url).ok().filter(|_| !MALFORMED.contains(&rule))?;
+        let class = AddressClass::told(why);
+        Some(Self { request, rule: rule.to_owned(), count, class })
+    }
+
+    /// Whether it was denied because of where its name leads.
+    fn by_address(&self) -> bool {
+        self.rule == ADDRESS_RULE
     }
 
     /// Whether a rule more would let it through: not if `policy` allows it and
-    /// something else stopped it, such as a budget, nor to where nothing is.
+    /// something else stopped it, such as a budget, nor to where nothing is or
+    /// no name may lead.
     fn could_be_allowed(&self, policy: Option<&Policy>) -> bool {
         let address = self.request.get().host.address();
         if address.is_some_and(|address| AddressClass::of(address) == AddressClass::Never) {
             return false;
         }
-        self.rule == "address"
-            || policy.is_none_or(|policy| {
-                policy.decide_network(&self.request).decision.verdict != Verdict::Allow
-            })
+        if self.by_address() {
+            return self.class.is_some_and(AddressClass::is_private_network);
+        }
+        policy.is_none_or(|policy| {
+            policy.decide_network(&self.request).decision.verdict != Verdict::Allow
+        })
+    }
+
+    /// Why there is no rule for it, where a reviewer may wonder.
+    fn why_not(&self) -> Option<String> {
+        if !self.by_address() || self.could_be_allowed(None) {
+            return None;
+        }
+        let host = &self.request.get().host;
+        let what = self.class.map_or("not for programs", AddressClass::name);
+        Some(format!("`{host}` leads to an address that is {what}; nobody can allow it by name"))
     }
 }
 
@@ -182,6 +208,7 @@ impl DraftError {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DraftBook {
     drafts: Vec<Draft>,
+    notes: BTreeSet<String>,
 }
 
 /// What requests of one draft have in common.
@@ -209,10 +236,11 @@ impl DraftBook {
     pub fn update(&mut self, denied: &[Denied], policy: &str) -> Result<(), crate::PolicyErrors> {
         let decided = combined(&PolicyFile::parse(policy, "policy")?).ok();
         let base = Sha256::digest(policy);
+        self.notes = denied.iter().filter_map(Denied::why_not).take(MAX_DRAFTS).collect();
         let mut places: BTreeMap<Place, Vec<&Denied>> = BTreeMap::new();
         for denied in denied.iter().filter(|denied| denied.could_be_allowed(decided.as_ref())) {
             let NetRequest { host, port, https, method, .. } = denied.request.get();
-            let inside = denied.rule == "address";
+            let inside = denied.by_address();
             let place = (host.to_string(), *port, *https, *method, inside);
             places.entry(place).or_default().push(denied);
         }
@@ -240,6 +268,12 @@ impl DraftBook {
     #[must_use]
     pub fn drafts(&self) -> &[Draft] {
         &self.drafts
+    }
+
+    /// Denials for which no rule is proposed because none would help, each in
+    /// one sentence for a reviewer.
+    pub fn notes(&self) -> impl Iterator<Item = &str> {
+        self.notes.iter().map(String::as_str)
     }
 
     fn pending(&mut self, id: &str) -> Result<&mut Draft, DraftError> {
@@ -366,10 +400,7 @@ fn notes(denied: &[&Denied], port: u16, https: bool, method: &str, inside: bool)
         }
     }
     if inside {
-        notes.push(
-            "the name leads to an internal address; if that is not of a private network, the rule will not be enough"
-                .to_owned(),
-        );
+        notes.push("the name leads to an internal address of a private network".to_owned());
     }
     if let Some((_, service)) = SERVICES.iter().find(|(known, _)| *known == port) {
         notes.push(format!("port {port} is usually {service}"));
@@ -387,7 +418,7 @@ fn notes(denied: &[&Denied], port: u16, https: bool, method: &str, inside: bool)
     }
     let explicit: Vec<&str> = denied
         .iter()
-        .filter(|denied| !matches!(denied.rule.as_str(), "default-deny" | "address"))
+        .filter(|denied| !matches!(denied.rule.as_str(), DEFAULT_DENY | ADDRESS_RULE))
         .map(|denied| denied.rule.as_str())
         .collect();
     if let Some(rule) = explicit.first() {
@@ -407,7 +438,11 @@ mod tests {
 
     fn denied(list: &[(&str, &str, u64)]) -> Vec<Denied> {
         list.iter()
-            .map(|(target, rule, count)| Denied::parse(target, rule, *count).unwrap())
+            .map(|(target, rule, count)| {
+                let why =
+                    if *rule == "address" { AddressClass::Private.tell() } else { String::new() };
+                Denied::parse(target, rule, &why, *count).unwrap()
+            })
             .collect()
     }
 
@@ -477,7 +512,7 @@ mod tests {
     fn drafts_are_kept_while_denials_come() {
         let policy = "version = 1\n";
         let denied = |path: &str| {
-            Denied::parse(&format!("GET https://a.test{path}"), "default-deny", 1).unwrap()
+            Denied::parse(&format!("GET https://a.test{path}"), "default-deny", "", 1).unwrap()
         };
         let mut book = DraftBook::propose(&[denied("/1")], policy).unwrap();
         let first = book.drafts()[0].clone();
@@ -527,10 +562,31 @@ mod tests {
     }
 
     #[test]
+    fn only_a_private_network_can_be_allowed_by_name() {
+        let policy = "version = 1\n[[net]]\nid = \"a\"\nhosts = [\"a.test\"]\n";
+        for class in AddressClass::ALL {
+            let denied = Denied::parse("GET https://a.test/", "address", &class.tell(), 1).unwrap();
+            let book = DraftBook::propose(&[denied], policy).unwrap();
+            let private = class.is_private_network();
+            assert_eq!(book.drafts().len(), usize::from(private), "{class:?}");
+            assert!(book.drafts().iter().all(|draft| draft.text.contains("private = true")));
+            let notes: Vec<_> = book.notes().collect();
+            assert_eq!(notes.len(), usize::from(!private), "{class:?}");
+            assert!(notes.iter().all(|note| note.contains("nobody can allow it by name")));
+        }
+        // A server of the sandbox's own program: no class is told.
+        let own = Denied::parse("GET https://a.test/", "address", "", 1).unwrap();
+        let book = DraftBook::propose(&[own], policy).unwrap();
+        assert_eq!((book.drafts().len(), book.notes().count()), (0, 1));
+    }
+
+    #[test]
     fn what_is_no_request_is_no_draft() {
         for target in ["", "GET", "read /etc/passwd", "GET file:///x", "get https://a.test/"] {
-            assert_eq!(Denied::parse(target, "default-deny", 1), None, "{target}");
+            assert_eq!(Denied::parse(target, "default-deny", "", 1), None, "{target}");
         }
+        // What was cut of it for the log could be one.
+        assert_eq!(Denied::parse("GET https://a.test/", "url", "", 1), None);
         assert!(DraftBook::propose(&[], "version = 1\nversoin = 1\n").is_err());
     }
 }

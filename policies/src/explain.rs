@@ -147,9 +147,7 @@ impl Policy {
                 format!("raise `max_request_bytes` of rule `{}`", decision.rule)
             }
             (_, Question::File(request)) => fs_needs(request.get()).join("\n"),
-            (_, Question::Tool(request)) => {
-                format!("[[tools.rules]]\nid = \"new\"\ntools = [\"{}\"]", request.get().name())
-            }
+            (_, Question::Tool(request)) => self.tool_change(request.get()),
             (_, Question::Net(request)) => {
                 let request = request.get();
                 format!(
@@ -179,7 +177,7 @@ impl Policy {
 
 /// The rules that a request over files needs, one per path.
 fn fs_needs(request: &FsRequest) -> Vec<String> {
-    let own = FsOperations::of(&request.action);
+    let own = FsOperations::needed_by(&request.action);
     let names = |operations: FsOperations| {
         operations.names().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
     };

@@ -196,6 +196,14 @@ impl fmt::Debug for HostName {
     }
 }
 
+/// A label that no entry of the public suffix list has, so that only a wildcard
+/// of the list holds it.
+const ANY_LABEL: &str = "fumehood-any-label";
+
+fn is_public_suffix(name: &str) -> bool {
+    psl::suffix_str(name) == Some(name)
+}
+
 /// How many labels stand before the name of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Depth {
@@ -236,8 +244,14 @@ impl HostPattern {
                 return Err(HostError::Grammar { text: shown(text) });
             }
             let base = name.to_string();
-            if psl::suffix_str(&base) == Some(base.as_str()) {
+            if is_public_suffix(&base) {
                 return Err(HostError::PublicSuffix { text: shown(text), suffix: base });
+            }
+            // `*.kawasaki.jp` of the list makes a suffix of every name one label
+            // below, and none of the base itself.
+            if is_public_suffix(&format!("{ANY_LABEL}.{base}")) {
+                let suffix = format!("*.{base}");
+                return Err(HostError::PublicSuffix { text: shown(text), suffix });
             }
         }
         Ok(Self { depth, name })
@@ -388,11 +402,28 @@ mod tests {
             "api。allowed.test",
             "[0:0::1]",
             "*.test",
+            // Every name one label below these is a public suffix.
+            "*.kawasaki.jp",
+            "**.kawasaki.jp",
+            "*.ck",
+            "**.ck",
         ] {
             let error = HostPattern::parse(text);
             assert!(error.is_err(), "{text}: {error:?}");
             assert!(!error.unwrap_err().remedy().is_empty());
         }
+    }
+
+    #[test]
+    fn a_registered_domain_below_a_public_suffix_has_wildcards() {
+        for text in ["*.example.co.uk", "**.example.co.uk", "*.example.jp", "*.a.b.kawasaki.jp"] {
+            let pattern = HostPattern::parse(text).map(|pattern| pattern.to_string());
+            assert_eq!(pattern.as_deref(), Ok(text));
+        }
+        // An exception of the list: a name like any other.
+        assert!(HostPattern::parse("*.city.kawasaki.jp").is_ok());
+        let error = HostPattern::parse("*.kawasaki.jp").unwrap_err().to_string();
+        assert!(error.contains("the public suffix `*.kawasaki.jp`"), "{error}");
     }
 
     proptest! {

@@ -17,10 +17,12 @@ use std::sync::Arc;
 use crate::address::AddressClass;
 use crate::budget::BudgetLimits;
 use crate::environment::EnvRequest;
+use crate::explain::escape_pattern;
+use crate::glob::PathGlob;
 use crate::network::NetRequest;
 use crate::policy::{Cause, DEFAULT_DENY, Decision, Policy, Verdict};
 use crate::request::{Canonical, FsRequest};
-use crate::rules::fs::{FsFacts, FsRules};
+use crate::rules::fs::{FsFacts, FsOperations, FsRule, FsRules};
 use crate::rules::net::NetRules;
 use crate::rules::tools::ToolRules;
 use crate::rules::{Action, Obligations, Ruled};
@@ -32,6 +34,9 @@ pub const REGISTERED_RULE: &str = "registered";
 pub const ENVIRONMENT_RULE: &str = "env";
 /// Rule id of what `[bash]` says.
 pub const BASH_RULE: &str = "bash";
+
+/// Rule id of what is denied to code that may only look.
+const MEMORY_ALONE: &str = "memory-alone";
 
 const FINAL: &str = "This is a decision, not a fault: do not retry.";
 
@@ -178,6 +183,38 @@ impl Policy {
         self.decision(ruled, "[bash]", || "running a command".to_owned())
     }
 
+    /// The same for code that may have no effect on anything but memory: files
+    /// of the host, requests, tools and commands are denied.
+    #[must_use]
+    pub fn of_memory_alone(&self) -> Self {
+        let mounts = self.mounts.iter().filter(|mount| !mount.at.is_root());
+        let paths: Result<Vec<PathGlob>, _> = mounts
+            .flat_map(|mount| {
+                let at = escape_pattern(mount.at.as_bytes());
+                [PathGlob::parse(&format!("{at}/**")), PathGlob::parse(&at)]
+            })
+            .collect();
+        // A mount that cannot be written as a pattern takes memory along.
+        let paths = paths.unwrap_or_else(|_| PathGlob::parse("/**").into_iter().collect());
+        let rule = FsRule {
+            id: Arc::from(MEMORY_ALONE),
+            action: Action::Deny,
+            paths,
+            operations: FsOperations::ALL,
+            line: 0,
+        };
+        let layer = Layer {
+            name: Arc::from(MEMORY_ALONE),
+            fs: FsRules::new(&[rule]),
+            tools: Some(ToolRules::new(&[])),
+            net: Some(NetRules::new(&[])),
+            environment: None,
+            bash: Some(None),
+        };
+        let layers: Vec<Layer> = self.layers.iter().cloned().chain([layer]).collect();
+        Self { layers: layers.into(), ..self.clone() }
+    }
+
     /// Whether some request to the network can get through, or be asked about.
     #[must_use]
     pub fn has_network(&self) -> bool {
@@ -196,6 +233,17 @@ impl Policy {
     #[must_use]
     pub fn environment(&self) -> &BTreeMap<String, String> {
         &self.environment
+    }
+
+    /// Variables of the host that every layer which speaks of them passes on.
+    #[must_use]
+    pub fn passed_environment(&self) -> BTreeSet<&str> {
+        let mut layers = self.layers.iter().filter_map(|layer| layer.environment.as_deref());
+        let first = layers.next().into_iter().flatten().map(String::as_str);
+        layers.fold(first.collect(), |mut passed: BTreeSet<&str>, names| {
+            passed.retain(|name| names.contains(*name));
+            passed
+        })
     }
 
     /// How long a request waits for an approver, in milliseconds.
@@ -286,4 +334,44 @@ fn combine(
         });
     }
     combined.unwrap_or((base, Obligations::default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::combine::Flags;
+    use crate::path::GuestPath;
+    use crate::request::FsAction;
+    use crate::text::PolicyFile;
+
+    #[test]
+    fn code_that_may_only_look_has_memory_alone() {
+        let text = "version = 1\n[fs]\n[[fs.mounts]]\nid = \"m\"\nat = \"/work/m [1]\"\nhost = \"/m\"\naccess = \"read-write\"\n[[net]]\nid = \"n\"\nhosts = [\"a.test\"]\n[[tools.rules]]\nid = \"t\"\ntools = [\"*\"]\n[bash]\naction = \"allow\"\n";
+        let file = PolicyFile::parse(text, "p").unwrap();
+        let policy = Policy::combine(Some(&file), &Flags::default(), None).unwrap().policy;
+        let alone = policy.of_memory_alone();
+        assert_eq!(alone.mounts(), policy.mounts());
+        let all = |policy: &Policy| {
+            let file = |action, at: &str| {
+                let path = GuestPath::parse(&GuestPath::root(), at.as_bytes()).unwrap().path;
+                policy.decide(&FsRequest::canonical(action, path)).verdict
+            };
+            let request = NetRequest::parse("GET", "https://a.test/").unwrap();
+            let tool = ToolRequest::parse("t", b"{}", 100).unwrap();
+            [
+                file(FsAction::Read, "/work/m [1]/x"),
+                file(FsAction::Metadata, "/work/m [1]"),
+                file(FsAction::Remove, "/work/m [1]/x"),
+                policy.decide_network(&request).decision.verdict,
+                policy.decide_tool(&tool).decision.verdict,
+                policy.decide_bash().verdict,
+                file(FsAction::Remove, "/tmp/x"),
+            ]
+        };
+        assert_eq!(all(&policy), [Verdict::Allow; 7]);
+        let mut want = [Verdict::Deny; 7];
+        want[6] = Verdict::Allow;
+        assert_eq!(all(&alone), want);
+        assert!(!alone.has_network());
+    }
 }

@@ -34,6 +34,7 @@ mod path;
 mod persistence;
 mod policy;
 mod presets;
+mod propose;
 mod question;
 mod request;
 mod rules;

@@ -44,12 +44,19 @@ pub struct Guard {
 
 /// What the caller knows of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is known or not by itself")]
 pub struct GuardFacts {
     /// It is, or becomes, a directory.
     pub is_directory: bool,
     /// The directory that holds it, or the one above, has `HEAD`, `objects`
     /// and `refs`: git takes it for a repository.
     pub in_repository: bool,
+    /// With the change the directory that holds it has `HEAD` and either
+    /// `objects` and `refs` or `commondir`, and without it has not.
+    pub completes_repository: bool,
+    /// It is a link whose target is absolute, or climbs where that can lead out
+    /// of the project.
+    pub leads_out: bool,
 }
 
 const FILE_REPOSITORY: Guard =
@@ -58,6 +65,11 @@ const BARE_REPOSITORY: Guard = Guard {
     action: Protected,
     rule: "git-repository",
     reason: "git takes the directory for a repository and obeys it",
+};
+const LEADS_OUT: Guard = Guard {
+    action: Protected,
+    rule: "link-out",
+    reason: "it is a link that can lead out of the project",
 };
 const SHADOWS: Guard = Guard {
     action: Flagged,
@@ -115,8 +127,12 @@ impl PersistenceGuard {
         if name == b".git" && !facts.is_directory {
             return Some(FILE_REPOSITORY);
         }
-        if facts.in_repository && is_repository_file(&path) {
+        let obeyed = facts.in_repository && is_repository_file(&path);
+        if obeyed || (facts.completes_repository && makes_repository(&path)) {
             return Some(BARE_REPOSITORY);
+        }
+        if facts.leads_out {
+            return Some(LEADS_OUT);
         }
         let by_rule = self
             .rules
@@ -139,6 +155,14 @@ fn is_repository_file(path: &GuestPath) -> bool {
     let above = above.as_ref().and_then(GuestPath::file_name).unwrap_or_default();
     matches!(name, b"config" | b"config.worktree" | b"hooks" | b"commondir")
         || matches!((above, name), (b"hooks", _) | (b"info", b"attributes"))
+}
+
+/// What git knows a repository by. In a directory of git's own name everything
+/// that it obeys is protected anyway.
+fn makes_repository(path: &GuestPath) -> bool {
+    let above = path.parent();
+    let above = above.as_ref().and_then(GuestPath::file_name).unwrap_or_default();
+    above != b".git" && matches!(path.file_name(), Some(b"head" | b"objects" | b"refs"))
 }
 
 fn is_instruction_page(name: &[u8]) -> bool {
@@ -232,6 +256,9 @@ mod tests {
             (".git/modules/x/hooks/pre-commit", Protected, "git-hooks"),
             (".git/config", Protected, "git-config"),
             (".git/modules/a/b/config", Protected, "git-config"),
+            ("a/config.worktree", Protected, "git-config"),
+            ("a/commondir", Protected, "git-redirect"),
+            ("CommonDir", Protected, "git-redirect"),
             (".git/info/attributes", Protected, "git-attributes"),
             (".git", Protected, "git-redirect"),
             ("sub/.git", Protected, "git-redirect"),
@@ -273,18 +300,41 @@ mod tests {
     #[test]
     fn a_repository_without_its_name_is_one() {
         let guard = PersistenceGuard::standard();
-        let facts = GuardFacts { in_repository: true, is_directory: false };
+        let facts = GuardFacts { in_repository: true, ..GuardFacts::default() };
         for path in ["bare/config", "bare/hooks/pre-receive", "bare/info/attributes"] {
             let found = guard.judge(path.as_bytes(), facts).map(|found| found.rule);
             assert_eq!(found, Some("git-repository"), "{path}");
         }
         assert_eq!(guard.judge(b"bare/objects/x", facts), None);
-        let directory = GuardFacts { is_directory: true, in_repository: false };
+        let directory = GuardFacts { is_directory: true, ..GuardFacts::default() };
         assert_eq!(guard.judge(b"sub/.git", directory), None);
         assert_eq!(
             guard.judge(&[b'a'; 5000], GuardFacts::default()).map(|found| found.action),
             Some(Protected)
         );
+    }
+
+    #[test]
+    fn what_completes_a_repository_is_protected() {
+        let guard = PersistenceGuard::standard();
+        let facts = GuardFacts { completes_repository: true, ..GuardFacts::default() };
+        let rule = |path: &str, facts| guard.judge(path.as_bytes(), facts).map(|found| found.rule);
+        for path in ["HEAD", "x/HEAD", "x/head", "x/objects", "x/refs"] {
+            assert_eq!(rule(path, facts), Some("git-repository"), "{path}");
+            assert_eq!(rule(path, GuardFacts::default()), None, "{path}");
+        }
+        for path in [".git/HEAD", "sub/.git/refs", "x/index"] {
+            assert_eq!(rule(path, facts), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_link_that_leads_out_is_protected() {
+        let guard = PersistenceGuard::standard();
+        let facts = GuardFacts { leads_out: true, ..GuardFacts::default() };
+        let found = guard.judge(b"build.log", facts);
+        assert_eq!(found.map(|found| (found.action, found.rule)), Some((Protected, "link-out")));
+        assert_eq!(guard.judge(b"build.log", GuardFacts::default()), None);
     }
 
     #[test]

@@ -347,10 +347,13 @@ mod tests {
     fn the_deepest_mount_decides() {
         let policy = Policy::builder().mount("data", path("/work/data"), Access::ReadOnly).build();
         let policy = policy.unwrap_or_else(|error| unreachable!("{error}"));
-        assert_eq!(verdict(&policy, FsAction::Create, "/work/x").0, Verdict::Allow);
+        assert_eq!(
+            verdict(&policy, FsAction::Create { reads: false }, "/work/x").0,
+            Verdict::Allow
+        );
         assert_eq!(verdict(&policy, FsAction::Read, "/work/data/x").0, Verdict::Allow);
         assert_eq!(
-            verdict(&policy, FsAction::Create, "/work/data/x"),
+            verdict(&policy, FsAction::Create { reads: false }, "/work/data/x"),
             (Verdict::Deny, Cause::ReadOnly, "data".to_owned())
         );
         let out = FsAction::Rename { to: path("/work/data/y") };
@@ -359,7 +362,10 @@ mod tests {
             verdict(&policy, FsAction::Rename { to: path("/tmp/y") }, "/work/data/y").0,
             Verdict::Deny
         );
-        assert_eq!(verdict(&policy, FsAction::Create, "/work/database").0, Verdict::Allow);
+        assert_eq!(
+            verdict(&policy, FsAction::Create { reads: false }, "/work/database").0,
+            Verdict::Allow
+        );
     }
 
     #[test]

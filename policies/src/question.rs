@@ -2,7 +2,8 @@
 //!
 //! What: [`Question::parse`] reads one line:
 //! `fs.read /work/x`, `fs.rename /work/a -> /work/b`, `tool NAME {json}`,
-//! `net GET https://api.example.com/v1`, `env NAME`, `bash COMMAND`.
+//! `net GET https://api.example.com/v1`, `env NAME`, `bash COMMAND`. What is
+//! written, truncated or created is not read as well.
 //!
 //! Invariant: the request is made by the canonicaliser that also makes the
 //! guest's, so an example cannot ask what a guest could not.
@@ -160,9 +161,9 @@ fn file_question(operation: &str, rest: &str, text: &str) -> Result<Question, Qu
         ("list", _) => FsAction::List,
         ("read_link", _) => FsAction::ReadLink,
         ("read", _) => FsAction::Read,
-        ("write", _) => FsAction::Write,
-        ("truncate", _) => FsAction::Truncate,
-        ("create", _) => FsAction::Create,
+        ("write", _) => FsAction::Write { reads: false },
+        ("truncate", _) => FsAction::Truncate { reads: false },
+        ("create", _) => FsAction::Create { reads: false },
         ("create_directory", _) => FsAction::CreateDirectory,
         ("remove", _) => FsAction::Remove,
         ("remove_directory", _) => FsAction::RemoveDirectory,

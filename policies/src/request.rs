@@ -73,11 +73,20 @@ pub enum FsAction {
     /// Open an existing file for reading.
     Read,
     /// Open an existing file for writing.
-    Write,
+    Write {
+        /// Whether it can be read through the same descriptor.
+        reads: bool,
+    },
     /// Open an existing file and cut it to nothing.
-    Truncate,
+    Truncate {
+        /// Whether it can be read through the same descriptor.
+        reads: bool,
+    },
     /// Open a file for writing, or make it.
-    Create,
+    Create {
+        /// Whether it can be read through the same descriptor.
+        reads: bool,
+    },
     /// Make a directory.
     CreateDirectory,
     /// Remove a file or symbolic link.
@@ -109,9 +118,9 @@ impl FsAction {
             Self::List => "fs.list",
             Self::ReadLink => "fs.read_link",
             Self::Read => "fs.read",
-            Self::Write => "fs.write",
-            Self::Truncate => "fs.truncate",
-            Self::Create => "fs.create",
+            Self::Write { .. } => "fs.write",
+            Self::Truncate { .. } => "fs.truncate",
+            Self::Create { .. } => "fs.create",
             Self::CreateDirectory => "fs.create_directory",
             Self::Remove => "fs.remove",
             Self::RemoveDirectory => "fs.remove_directory",

@@ -19,8 +19,12 @@ use crate::text::problem::Problem;
 use crate::text::{FsSection, MountDeclaration, PolicyFile};
 
 const DROP: &str = "remove it, or run this policy with OpenShell";
-/// Directories that every guest has of its own.
-const OWN: &[&str] = &["/tmp", "/dev/null", "/dev/urandom"];
+/// What every guest has of its own, and what it may do there.
+const OWN: &[(&str, Access)] = &[
+    ("/tmp", Access::ReadWrite),
+    ("/dev/null", Access::ReadWrite),
+    ("/dev/urandom", Access::ReadOnly),
+];
 
 #[derive(Default)]
 struct Problems(Vec<Problem>);
@@ -94,7 +98,10 @@ fn mounts(fs: &Filesystem, problems: &mut Problems) -> Vec<MountDeclaration> {
     let mut mounts = Vec::new();
     for (key, list, access) in lists {
         for (index, written) in list.iter().enumerate() {
-            if OWN.contains(&written.value.as_str()) {
+            if let Some((own, has)) = OWN.iter().find(|(own, _)| *own == written.value) {
+                if *has != access {
+                    own_problem(key, own, *has, written, problems);
+                }
                 continue;
             }
             let parsed = GuestPath::parse(&GuestPath::root(), written.value.as_bytes());
@@ -133,6 +140,16 @@ fn mounts(fs: &Filesystem, problems: &mut Problems) -> Vec<MountDeclaration> {
         }
     }
     mounts
+}
+
+/// What a guest has of its own is as it is: neither less nor more can be had.
+fn own_problem(key: &str, own: &str, has: Access, written: &At<String>, problems: &mut Problems) {
+    let (is, list) = match has {
+        Access::ReadOnly => ("only read", "read_only"),
+        Access::ReadWrite => ("written as well", "read_write"),
+    };
+    let message = format!("`{key}` has \"{own}\", which every guest has of its own and is {is}");
+    problems.add(written, key, message, format!("remove it, or write it under `{list}`"));
 }
 
 fn network_rule(key: &str, rule: &NetworkRule, rules: &mut Vec<NetRule>, problems: &mut Problems) {

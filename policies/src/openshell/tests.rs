@@ -212,6 +212,22 @@ fn mounts_are_at_their_own_path() {
 }
 
 #[test]
+fn what_a_guest_has_of_its_own_is_refused_where_it_means_something_else() {
+    for (key, path, want) in [
+        ("read_only", "/tmp", false),
+        ("read_only", "/dev/null", false),
+        ("read_only", "/dev/urandom", true),
+        ("read_write", "/tmp", true),
+        ("read_write", "/dev/null", true),
+        ("read_write", "/dev/urandom", false),
+    ] {
+        let found = problems(&format!("version: 1\nfilesystem_policy:\n  {key}: [{path}]\n"));
+        assert_eq!(found.is_empty(), want, "{key} {path}: {found:?}");
+        assert!(want || (found.len() == 1 && found[0].starts_with("p:3: ")), "{found:?}");
+    }
+}
+
+#[test]
 fn a_text_that_grows_when_it_is_read_is_refused() {
     let mut yaml = "version: 1\nprocess:\n  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..9 {

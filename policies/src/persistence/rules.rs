@@ -39,10 +39,8 @@ pub(super) static RULES: &[Rule] = &[
         "git obeys it, and it can name commands to run",
         &[
             "/**/.git/config",
-            "/**/.git/config.worktree",
             "/**/.git/modules/**/config",
-            "/**/.git/modules/**/config.worktree",
-            "/**/.git/worktrees/**/config.worktree",
+            "/**/config.worktree",
             "/**/.gitconfig",
             "/**/.config/git/**",
         ],
@@ -58,9 +56,8 @@ pub(super) static RULES: &[Rule] = &[
         "git-redirect",
         "it leads git to another repository",
         &[
-            "/**/.git/commondir",
+            "/**/commondir",
             "/**/.git/gitdir",
-            "/**/.git/worktrees/**/commondir",
             "/**/.git/worktrees/**/gitdir",
             "/**/.git/objects/info/alternates",
             "/**/.git/objects/info/http-alternates",

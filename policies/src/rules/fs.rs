@@ -4,7 +4,8 @@
 //! mounts already grant.
 //! Why: an effect must not be had under another name. So a rename or a link
 //! counts, for deny and ask, as everything that it amounts to at both of its
-//! paths, and a directory is moved with all that may lie below it, unless the
+//! paths, a file that is opened to write and to read needs both, and a
+//! directory is moved with all that may lie below it, unless the
 //! rule means the same names there.
 //!
 //! Invariant: adding a deny rule never allows more; an ask rule never allows
@@ -75,6 +76,22 @@ impl FsOperations {
 
     pub(crate) fn of(action: &FsAction) -> Self {
         action.name().strip_prefix("fs.").and_then(Self::single).unwrap_or(Self::NONE)
+    }
+
+    /// What must be allowed at the first path: the operation itself, and
+    /// `read` where what is opened to be written can also be read.
+    pub(crate) fn needed_by(action: &FsAction) -> Self {
+        let own = Self::of(action);
+        match action {
+            FsAction::Write { reads }
+            | FsAction::Truncate { reads }
+            | FsAction::Create { reads }
+                if *reads =>
+            {
+                own.with(READ)
+            }
+            _ => own,
+        }
     }
 
     /// Both.
@@ -182,9 +199,10 @@ fn touches<'r>(request: &'r FsRequest, facts: FsFacts) -> impl Iterator<Item = T
             Touch { path, amounts_to: FsOperations::ALL, needs: own.with(READ), subtree: None },
             Some(Touch { path: to, amounts_to: own.with(CREATE), needs: own, subtree: None }),
         ),
-        FsAction::Create | FsAction::Truncate | FsAction::Write => {
-            let writes = own.with(WRITE).with(TRUNCATE);
-            (Touch { path, amounts_to: writes, needs: own, subtree: None }, None)
+        FsAction::Create { .. } | FsAction::Truncate { .. } | FsAction::Write { .. } => {
+            let needs = FsOperations::needed_by(&request.action);
+            let amounts_to = needs.with(WRITE).with(TRUNCATE);
+            (Touch { path, amounts_to, needs, subtree: None }, None)
         }
         FsAction::Symlink => {
             (Touch { path, amounts_to: own.with(CREATE), needs: own, subtree: None }, None)
@@ -347,9 +365,9 @@ mod tests {
             FsAction::List,
             FsAction::ReadLink,
             FsAction::Read,
-            FsAction::Write,
-            FsAction::Truncate,
-            FsAction::Create,
+            FsAction::Write { reads: false },
+            FsAction::Truncate { reads: false },
+            FsAction::Create { reads: false },
             FsAction::CreateDirectory,
             FsAction::Remove,
             FsAction::RemoveDirectory,
@@ -377,7 +395,10 @@ mod tests {
             decide(&rules, FsAction::Read, "/data/x", None),
             Ruled::Rule(Action::Allow, "data".into())
         );
-        assert_eq!(decide(&rules, FsAction::Create, "/data/x", None), Ruled::Unlisted);
+        assert_eq!(
+            decide(&rules, FsAction::Create { reads: false }, "/data/x", None),
+            Ruled::Unlisted
+        );
         assert_eq!(decide(&rules, FsAction::Read, "/other", None), Ruled::Unlisted);
     }
 
@@ -425,7 +446,24 @@ mod tests {
         assert_eq!(decide(&anywhere, rename("/b"), "/a/.ssh", Some(true)), denied);
         assert_eq!(decide(&anywhere, rename("/a/.ssh"), "/b", Some(true)), denied);
         let write = [rule("secret", Action::Deny, &["/s/k"], &["truncate"])];
-        assert_eq!(decide(&write, FsAction::Create, "/s/k", None), denied);
+        assert_eq!(decide(&write, FsAction::Create { reads: false }, "/s/k", None), denied);
+        let opened = |reads| {
+            [FsAction::Write { reads }, FsAction::Truncate { reads }, FsAction::Create { reads }]
+        };
+        for action in opened(true) {
+            assert_eq!(decide(&read, action, "/s/k", None), denied, "written and read");
+        }
+        for action in opened(false) {
+            assert_eq!(decide(&read, action, "/s/k", None), Ruled::Silent, "only written");
+        }
+        let drop_box = [rule("drop", Action::Allow, &["/in/**"], &["write"])];
+        for action in opened(true) {
+            assert_eq!(decide(&drop_box, action, "/in/x", None), Ruled::Unlisted);
+        }
+        for action in opened(false) {
+            let allowed = Ruled::Rule(Action::Allow, "drop".into());
+            assert_eq!(decide(&drop_box, action, "/in/x", None), allowed);
+        }
     }
 
     #[test]

@@ -36,6 +36,8 @@ const RESERVED_IDS: &[&str] = &[
     "address",
     "redirect",
     "header",
+    "url",
+    "method",
 ];
 const ACTIONS: &[(&str, Action)] =
     &[("allow", Action::Allow), ("deny", Action::Deny), ("ask", Action::Ask)];

@@ -44,6 +44,44 @@ fn the_nearest_change_allows_the_request() {
 }
 
 #[test]
+fn a_proposed_tool_rule_allows_the_arguments_that_were_asked_about_only() {
+    let text = r#"tool pay {"amount": 1.5, "to": "it's \"x\"\n\u202e", "a/b~c": [true, {"k": []}, 9007199254740993]}"#;
+    let before = file(BASE).explain(text).unwrap();
+    let after = file(&format!("{BASE}\n{}\n", before.nearest_change));
+    assert_eq!(after.explain(text).unwrap().decision.verdict, Verdict::Allow);
+    for (from, to) in [("1.5", "2"), ("it's", "its"), ("true", "false"), ("9007199254740993", "1")]
+    {
+        let other = text.replace(from, to);
+        assert_ne!(other, text);
+        assert_eq!(after.explain(&other).unwrap().decision.verdict, Verdict::Deny, "{other}");
+    }
+    assert!(!before.nearest_change.contains('\u{202e}'));
+    let null = file(BASE).explain("tool pay {\"a\": [null]}").unwrap().nearest_change;
+    assert!(null.contains("by hand") && null.contains("`/a`"), "{null}");
+}
+
+#[test]
+fn a_rule_that_names_the_tool_is_named_with_what_the_arguments_fail() {
+    let pay = "[[tools.rules]]\nid = \"small\"\ntools = [\"pay\"]\nmax_calls = 3\n\
+               arguments = [{ pointer = \"/amount\", max = 50 }, { pointer = \"/to\", equals = \"a\" }]\n\
+               [[tools.rules]]\nid = \"asked\"\naction = \"ask\"\ntools = [\"p*\"]\nmax_calls = 3\n\
+               arguments = [{ pointer = \"/to\", equals = \"b\" }]\n\
+               [[tools.rules]]\nid = \"never\"\naction = \"deny\"\ntools = [\"pay\"]\n\
+               arguments = [{ pointer = \"/to\", equals = \"c\" }]\n";
+    let explain = |request: &str| file(pay).explain(request).unwrap().nearest_change;
+    assert_eq!(
+        explain("tool pay {\"amount\": 51, \"to\": \"a\"}"),
+        "widen rule `small` (p.toml:2), which is only for `/amount` at most 50\n\
+         widen rule `asked` (p.toml:7), which is only for `/to` = \"b\""
+    );
+    // A denial that does not match has no say in it.
+    let other = explain("tool refund {\"to\": \"c\"}");
+    assert!(other.starts_with("[[tools.rules]]") && other.contains("equals = \"c\""), "{other}");
+    let after = file(&format!("{pay}{other}\n")).explain("tool refund {\"to\": \"c\"}").unwrap();
+    assert_eq!(after.decision.verdict, Verdict::Allow);
+}
+
+#[test]
 fn an_explanation_names_rules_and_lines() {
     let text = format!(
         "{BASE}\n[[fs.rules]]\nid = \"no\"\naction = \"deny\"\npaths = [\"/data/secret/**\"]\n"
