@@ -3,7 +3,6 @@
 //! Invariant: nothing has run, been opened or been read before
 //! [`SandboxBuilder::build`], and what is wrong is an error of it.
 
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,8 +11,8 @@ use std::time::Duration;
 
 use fumehood_host_fns::audit::{Hash, LogHeader};
 use fumehood_host_fns::{
-    AuditNumbers, AuditSink, Clock, Executor, HostMount, MemorySink, NativeMount, NativeSession,
-    OsRandom, RandomSource, SharedMeter, Tool, ToolError, ToolSet, ToolSetupError, Variables,
+    AuditNumbers, AuditSink, Clock, Executor, HostMount, MemorySink, NativeSession, OsRandom,
+    RandomSource, SharedMeter, Tool, ToolError, ToolSet, ToolSetupError,
 };
 use fumehood_policies::{Access, BudgetSettings, GuestPath, Policy, Wildcard};
 use schemars::JsonSchema;
@@ -31,9 +30,10 @@ use crate::grants::{
 };
 use crate::host_env;
 use crate::limits::Limits;
+use crate::natively;
 use crate::net::{Connected, Network};
 use crate::observer::Observer;
-use crate::sandbox::{FIXED_ENVIRONMENT, Inner, Sandbox, WORKING_DIRECTORY};
+use crate::sandbox::{Inner, Sandbox, WORKING_DIRECTORY};
 use crate::tool;
 use crate::workspaces::{INPUTS_AT, Project};
 
@@ -61,7 +61,7 @@ pub struct SandboxBuilder {
 }
 
 /// Makes the sink of a session whose header is known.
-type AuditFor = dyn Fn(&LogHeader) -> Result<Arc<dyn AuditSink>, Box<dyn std::error::Error + Send + Sync>>
+pub(crate) type AuditFor = dyn Fn(&LogHeader) -> Result<Arc<dyn AuditSink>, Box<dyn std::error::Error + Send + Sync>>
     + Send
     + Sync;
 
@@ -235,6 +235,20 @@ impl SandboxBuilder {
         self
     }
 
+    /// Adds the file tools: `read_file`, `write_file`, `edit_file`, `delete`,
+    /// `glob`, `grep` and `list_directory`, with the arguments that agents know.
+    ///
+    /// They act on the files that code sees, and each of their steps is decided
+    /// as if code had taken it. Relative paths begin at the first mounted
+    /// directory, otherwise at `/work`. Without this there are none.
+    #[must_use]
+    pub fn file_tools(self) -> Self {
+        match fumehood_host_fns::file_tools() {
+            Ok(tools) => tools.into_iter().fold(self, |builder, tool| builder.with_tool(tool)),
+            Err(error) => self.add(Err(error)),
+        }
+    }
+
     fn add(mut self, tool: Result<Tool, ToolSetupError>) -> Self {
         match tool {
             Ok(tool) => self.with_tool(tool),
@@ -332,8 +346,10 @@ impl SandboxBuilder {
     }
 
     /// Makes the sink of the audit records when the session's header is known:
-    /// its id and the digests of guest and policy. Wins over
-    /// [`SandboxBuilder::audit`].
+    /// its id and the digests of guest and policy. Called once for the sandbox,
+    /// whose runs have its id, and once for each session, fork and program of a
+    /// pool, which have ids of their own; where it fails nothing of them runs.
+    /// Wins over [`SandboxBuilder::audit`].
     #[must_use]
     pub fn audit_for(
         mut self,
@@ -402,7 +418,9 @@ impl SandboxBuilder {
 
     /// Runs commands of the code in a native tier. They are denied unless the
     /// `[bash]` section of the policy allows them; its `[native]` section has to
-    /// name the tier, and adds to the guarantees without which nothing runs.
+    /// name the tier, and adds to the guarantees without which nothing runs. They
+    /// see the mounts, the inputs and the project where the code does; the mounts
+    /// not under a policy with `[[fs.rules]]`, which no process can be held to.
     #[must_use]
     pub fn native(mut self, native: NativeSession) -> Self {
         self.native = Some(native);
@@ -481,8 +499,19 @@ impl SandboxBuilder {
         }
         let allow = self.network.allow.clone();
         let named = self.add_workplaces()?;
-        let Granted { policy, mut mounts, project: granted, mut env, limits, limited, together } =
-            self.asked.grant(allow, self.native.as_mut())?;
+        let Granted {
+            policy,
+            mut mounts,
+            project: granted,
+            mut env,
+            limits,
+            limited,
+            together,
+            file_rules,
+        } = self.asked.grant(allow, self.native.as_mut())?;
+        if let Some(native) = &self.native {
+            native.tier.prepare(&native.required)?;
+        }
         check_reach(&self.out_of_reach, &mounts, granted.as_ref())?;
         let files = self
             .files
@@ -506,8 +535,13 @@ impl SandboxBuilder {
         let meter = SharedMeter::new(&limits.broker);
         let session = session_id()?;
         let mut working_directory = WORKING_DIRECTORY.to_owned();
-        if let Some(native) = self.native.as_mut().filter(|_| self.native_only) {
-            natively(native, &mounts, &env, &limits)?;
+        if let Some(native) = self.native.as_mut() {
+            if self.native_only {
+                natively::give(native, &env, &limits)?;
+            }
+            if self.native_only || !file_rules {
+                natively::show(native, &mounts, !self.native_only)?;
+            }
         }
         let project = match self.project.zip(granted) {
             Some((project, (directory, access))) => {
@@ -522,8 +556,9 @@ impl SandboxBuilder {
         };
         let native = self.native.as_ref().filter(|_| self.native_only);
         let tier = native.map_or("wasm", |native| native.tier.name());
-        let audit = match self.audit_for {
-            Some(open) => open(&header(&session, &policy, tier)).map_err(BuildError::Audit)?,
+        let header = header(&session, &policy, tier);
+        let audit = match &self.audit_for {
+            Some(open) => open(&header).map_err(BuildError::Audit)?,
             None => self.audit.unwrap_or_else(|| Arc::new(MemorySink::default())),
         };
         Ok(Sandbox::new(Inner {
@@ -541,6 +576,7 @@ impl SandboxBuilder {
             live,
             together,
             audit,
+            audit_for: self.audit_for.map(|open| (open, header)),
             observer: self.observer,
             audit_numbers: AuditNumbers::default(),
             clock: self.clock,
@@ -586,44 +622,6 @@ fn set_directory(env: &mut [(String, String)], directory: &str) {
 
 /// A module with nothing in it, for sandboxes without a guest.
 const NO_GUEST: &[u8] = b"\0asm\x01\0\0\0";
-
-/// Gives a native session everything that a guest would be given.
-fn natively(
-    native: &mut NativeSession,
-    mounts: &[HostMount],
-    env: &[(String, String)],
-    limits: &Limits,
-) -> Result<(), BuildError> {
-    let given = env.iter().filter(|(name, value)| {
-        !FIXED_ENVIRONMENT.iter().any(|fixed| (fixed.0, fixed.1) == (name.as_str(), value.as_str()))
-    });
-    for (name, value) in given {
-        let one = Variables::new([(name.clone(), value.clone())]);
-        let one = one.map_err(|_| BuildError::Environment {
-            name: name.clone(),
-            reason: "is not passed to real processes, because programs run or load what it names; \
-                     set it inside the program if it is meant",
-        })?;
-        native.variables = std::mem::take(&mut native.variables).with(&one);
-    }
-    native.timeout = limits.wall;
-    native.limits.cpu = limits.cpu;
-    native.limits.memory_bytes = limits.memory_bytes;
-    native.limits.output_bytes = limits.broker.output_bytes;
-    for mount in mounts {
-        let dir = Arc::new(OwnedFd::from(mount.dir.try_clone().map_err(BuildError::Descriptor)?));
-        let host = host_env::name_of(&dir).map_err(BuildError::Descriptor)?;
-        native.mounts.push(NativeMount {
-            at: mount.at.clone(),
-            dir,
-            host,
-            access: mount.access,
-            execute: mount.access == Access::ReadWrite,
-            overlay: None,
-        });
-    }
-    Ok(())
-}
 
 fn header(session: &str, policy: &Policy, tier: &'static str) -> LogHeader {
     let guest: Result<Hash, _> = crate::engine::GUEST_DIGEST.parse();

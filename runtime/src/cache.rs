@@ -15,6 +15,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use fumehood_host_fns::{OsRandom, RandomSource as _};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -161,24 +162,17 @@ impl CacheDirectory {
         }
     }
 
-    /// Writes a file of the cache whole or not at all; a process that has the
-    /// old one mapped keeps it.
+    /// Writes a file of the cache whole or not at all, whoever else writes it at
+    /// the same time; a process that has the old one mapped keeps it.
     ///
     /// # Errors
     /// The system's reason.
     pub(crate) fn store(&self, name: &str, contents: &CodeFile<'_>) -> std::io::Result<File> {
-        let temporary = format!("{name}.{}.tmp", rustix::process::getpid().as_raw_nonzero());
+        let temporary = format!("{name}.{}.tmp", hex(&unused()?));
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let open = || rustix::fs::openat(&self.handle, &*temporary, flags, Mode::RUSR | Mode::WUSR);
-        let fd = match open() {
-            Err(rustix::io::Errno::EXIST) => {
-                rustix::fs::unlinkat(&self.handle, &*temporary, rustix::fs::AtFlags::empty())?;
-                open()
-            }
-            other => other,
-        }?;
-        let mut file = File::from(fd);
+        let mode = Mode::RUSR | Mode::WUSR;
+        let mut file = File::from(rustix::fs::openat(&self.handle, &*temporary, flags, mode)?);
         let written = contents.write_to(&mut file).and_then(|()| file.sync_all()).and_then(|()| {
             rustix::fs::renameat(&self.handle, &*temporary, &self.handle, name)
                 .map_err(std::io::Error::from)
@@ -193,6 +187,14 @@ impl CacheDirectory {
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Random bytes for a name that nobody else uses.
+fn unused() -> std::io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    let failed = |_| std::io::Error::other("the system's random source failed");
+    OsRandom.fill(&mut bytes).map_err(failed)?;
+    Ok(bytes)
 }
 
 /// Opens a file of `cache build` once, without following a link.
@@ -469,6 +471,43 @@ mod tests {
         std::os::unix::fs::symlink("/etc/hosts", &file).unwrap();
         assert!(cache.find("a").is_err());
         assert!(open_compiled(&file).unwrap_err().to_string().contains("symbolic link"));
+    }
+
+    #[test]
+    fn a_file_that_several_write_at_once_is_always_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = CacheDirectory::open(&directory.path().join("mine")).unwrap();
+        let bytes: Vec<Vec<u8>> = (0..4_u8).map(|number| vec![number; 100_000]).collect();
+        std::thread::scope(|scope| {
+            for bytes in &bytes {
+                let cache = &cache;
+                scope.spawn(move || {
+                    let first = Code { bytes, ..FIRST };
+                    for _ in 0..8 {
+                        let mut file = cache.store("a", &CodeFile { first, ..sample() }).unwrap();
+                        let footer = verify(&mut file).unwrap();
+                        let epoch = footer.entry("epoch").unwrap();
+                        assert_eq!(read_entry(&file, epoch).unwrap(), *bytes);
+                        verify(&mut cache.find("a").unwrap().unwrap()).unwrap();
+                    }
+                });
+            }
+        });
+        let names: Vec<_> = std::fs::read_dir(cache.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(names, ["a"], "nothing is left of a write");
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = CacheDirectory::open(&directory.path().join("mine")).unwrap();
+        // No file takes the place of a directory.
+        std::fs::create_dir(cache.path().join("a")).unwrap();
+        assert!(cache.store("a", &sample()).is_err());
+        assert_eq!(std::fs::read_dir(cache.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -168,6 +168,10 @@ pub enum BuildError {
         /// Greatest value.
         most: u64,
     },
+    /// The native tier cannot give what is required, or cannot show commands a
+    /// directory where the code sees it.
+    #[error(transparent)]
+    Native(#[from] fumehood_host_fns::Unavailable),
     /// A directory cannot be given to a native tier.
     #[error("a directory cannot be given to the native tier; close other files of this process")]
     Descriptor(#[source] std::io::Error),

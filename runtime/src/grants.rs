@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fumehood_host_fns::{Guarantee, HostMount, NativeSession, OtherMounts, lies_in};
+use fumehood_host_fns::{Guarantee, HostMount, NativeSession, NotReplaced, lies_in};
 use fumehood_policies::{
     Access, BudgetSettings, CombineErrors, EnvRequest, Flags, GuestPath, HostGrant, Limited,
     MountDeclaration, Policy, PolicyErrors, PolicyFile, Preset, Refused, Verdict, Wildcard,
@@ -137,6 +137,8 @@ pub(crate) struct Granted {
     pub(crate) limits: Limits,
     pub(crate) limited: Vec<Limited>,
     pub(crate) together: Together,
+    /// Rules decide about single files, of the policy or of the ceiling.
+    pub(crate) file_rules: bool,
 }
 
 /// What a policy file was put together with, so that another one can be.
@@ -168,9 +170,9 @@ pub enum ReplaceError {
     /// It does not allow what the sandbox was built with.
     #[error(transparent)]
     Combine(#[from] CombineErrors),
-    /// It has other mounts.
+    /// It has other mounts, numbers or variables than a session began with.
     #[error(transparent)]
-    Mounts(#[from] OtherMounts),
+    Fixed(#[from] NotReplaced),
     /// It has sections that this sandbox cannot carry out.
     #[error("this sandbox cannot carry out {}; take it out of the policy", .sections.join(", "))]
     Unsupported {
@@ -185,7 +187,7 @@ impl ReplaceError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Combine(error) => error.code(),
-            Self::Mounts(_) => "policy_mounts",
+            Self::Fixed(error) => error.code(),
             Self::Unsupported { .. } => "policy_unsupported",
         }
     }
@@ -218,6 +220,10 @@ impl Asked {
         let combined = Policy::combine(policy.as_ref(), &flags, ceiling.as_ref())?;
         let files = [policy.as_ref(), ceiling.as_ref()];
         let supported = supported(native, files.into_iter().flatten());
+        let file_rules = {
+            let mut sections = files.into_iter().flatten().flat_map(PolicyFile::brokered_sections);
+            sections.any(|section| section == "fs.rules")
+        };
         let missing = combined.unsupported.iter().filter(|name| !supported.contains(name));
         let sections: Vec<&'static str> = missing.copied().collect();
         if !sections.is_empty() {
@@ -251,6 +257,7 @@ impl Asked {
             limits,
             limited: combined.limited,
             together,
+            file_rules,
         })
     }
 

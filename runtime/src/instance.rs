@@ -20,8 +20,8 @@ use crate::host::{GuestStop, Host};
 use crate::limits::Limits;
 use crate::memory::{LiveMemory, MemoryState, Slots, Start};
 use crate::outcome::{
-    CellValue, DisplayData, Dropped, FileChanges, Outcome, OutcomeKind, ScriptError, TimeoutClock,
-    Usage,
+    CellValue, DisplayData, Dropped, FileChanges, NotListed, Outcome, OutcomeKind, ScriptError,
+    TimeoutClock, Usage,
 };
 
 /// The shadow stack is used up when fewer bytes than this are left of it.
@@ -419,6 +419,11 @@ fn tell(outcome: &mut Outcome, host: &mut Host) {
         .collect();
     outcome.denials = report.denials;
     outcome.effects = report.effects;
+    outcome.not_listed = NotListed {
+        denials: report.denials_not_listed,
+        effects: report.effects_not_listed,
+        files: report.files.not_listed,
+    };
     outcome.files = FileChanges {
         created: report.files.created,
         modified: report.files.modified,

@@ -44,6 +44,7 @@ mod limits;
 mod listener;
 mod memory;
 mod native_run;
+mod natively;
 mod net;
 mod observer;
 mod outcome;
@@ -76,7 +77,7 @@ pub mod network {
     pub use fumehood_host_fns::{
         Answer, ApprovalDesk, ApprovalRequest, ApprovalStatus, Approvals, Approver, Approving,
         Connecting, Connector, Egress, EgressError, EgressOptions, EgressSetupError, Exchange,
-        HttpEgress, ListedGrant, LivePolicy, Order, OtherMounts, Phases, Proxy, Resolver, Waiting,
+        HttpEgress, ListedGrant, LivePolicy, NotReplaced, Order, Phases, Proxy, Resolver, Waiting,
     };
     pub use fumehood_policies::{
         Denied, DialAddress, Draft, DraftBook, DraftError, DraftState, GrantError, GrantTerms,
@@ -92,8 +93,8 @@ pub mod project {
     };
     pub use fumehood_host_fns::{
         ArchiveError, Conflict, DEFAULT_EXCLUDES, GuardedPath, Listed, ProjectError, ProjectPath,
-        Strategy, SyncError, SyncOptions, SyncReport, Workspace, WorkspaceError, WorkspaceLimits,
-        WorkspaceOptions,
+        Remains, Strategy, SyncError, SyncOptions, SyncReport, Workspace, WorkspaceError,
+        WorkspaceLimits, WorkspaceOptions,
     };
 }
 
@@ -130,7 +131,7 @@ pub use memory::{MemoryPath, memory_path};
 pub use native_run::NATIVE_PYTHON;
 pub use observer::{ExecutionEvent, Observer};
 pub use outcome::{
-    CellValue, DisplayData, Dropped, FileChanges, Outcome, OutcomeKind, SCHEMA_VERSION,
+    CellValue, DisplayData, Dropped, FileChanges, NotListed, Outcome, OutcomeKind, SCHEMA_VERSION,
     ScriptError, TimeoutClock, Usage,
 };
 pub use pool::{Pool, PoolRun};

@@ -164,6 +164,7 @@ mod tests {
             ("MAX_CHECKPOINT_BYTES", crate::session::MAX_CHECKPOINT_BYTES as u64),
             ("MAX_WAITING", crate::session::MAX_WAITING as u64),
             ("MAX_FILES", crate::session::MAX_FILES as u64),
+            ("MAX_PREPARATION", milliseconds(crate::session::MAX_PREPARATION)),
             ("MAX_AWAKE", crate::session::MAX_AWAKE as u64),
             ("MAX_FREE", crate::memory::MAX_FREE as u64),
             ("MAX_RESIDENT_PAGES", crate::memory::MAX_RESIDENT_PAGES as u64),

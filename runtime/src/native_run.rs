@@ -24,7 +24,7 @@ use crate::control::Control;
 use crate::fault;
 use crate::instance::Stopwatch;
 use crate::listener::Relay;
-use crate::outcome::{Dropped, FileChanges, Outcome, OutcomeKind, TimeoutClock, Usage};
+use crate::outcome::{Dropped, FileChanges, NotListed, Outcome, OutcomeKind, TimeoutClock, Usage};
 use crate::run::Run;
 use crate::sandbox::{Inner, Sandbox, Wiring};
 use crate::script::{Output, Script};
@@ -36,7 +36,8 @@ pub const NATIVE_PYTHON: &str = "python3";
 /// Reads the program, its inputs and its name, and becomes it.
 const START: &str = include_str!("native_start.py");
 
-/// Time that the tier has to end a run by itself, before it is cancelled.
+/// Time that the tier has to end a run by itself, before it is cancelled, and
+/// to end one that was cancelled, before that is answered without it.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Processor time is counted by the tier, not of the thread that waits for it.
@@ -126,14 +127,11 @@ fn python(script: Script, timeout: Duration) -> Program {
         [NATIVE_PYTHON, "-I", "-u", "-B", "-c", START].map(str::to_owned).to_vec();
     argv.extend([sizes, script.filename.clone()]);
     argv.extend(script.import_path);
-    let mut shown = format!("{NATIVE_PYTHON} {}", script.filename);
-    for argument in &script.args {
-        shown.push(' ');
-        shown.push_str(argument);
-    }
-    argv.extend(script.args);
+    argv.extend_from_slice(&script.args);
+    let (name, arguments) = (format!("{NATIVE_PYTHON} {}", script.filename), script.args);
     let stdin = [script.source.as_slice(), &inputs, &script.stdin].concat().into();
-    Program { work: NativeWork::Program { shown, argv }, stdin, cwd: None, timeout }
+    let work = NativeWork::Program { name, arguments, argv };
+    Program { work, stdin, cwd: None, timeout }
 }
 
 /// What a command uses up that writes more than a workspace may hold.
@@ -150,10 +148,8 @@ impl Inner {
         let session = self.session.clone();
         let watch = self.engine().ticker.watch(
             control,
-            Box::new(move || {
-                let kind = OutcomeKind::Timeout { clock: TimeoutClock::Wall };
-                overdue.send(Outcome::empty(kind, &session));
-            }),
+            GRACE,
+            Box::new(move |kind| overdue.send(Outcome::empty(kind, &session))),
         );
         let run = std::panic::AssertUnwindSafe(|| {
             let using = self.project.as_ref().map(AttachedProject::begin);
@@ -263,6 +259,11 @@ impl Inner {
         let report = broker.report();
         outcome.denials.splice(0..0, report.denials);
         outcome.effects = report.effects;
+        outcome.not_listed = NotListed {
+            denials: report.denials_not_listed,
+            effects: report.effects_not_listed,
+            files: report.files.not_listed,
+        };
         outcome.files = FileChanges {
             created: report.files.created,
             modified: report.files.modified,

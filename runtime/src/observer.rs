@@ -67,8 +67,9 @@ fn shown(denial: &Denial) -> String {
 /// Hears of every execution of a sandbox.
 pub trait Observer: Send + Sync {
     /// Called once an execution has its outcome and before the caller has it,
-    /// on a thread of the engine: a slow observer delays the answer, and one
-    /// that panics is not heard again for this execution.
+    /// on a thread of the engine: a slow observer delays this answer and what
+    /// the thread would do next, and no other execution's limits. One that
+    /// panics is not heard again for this execution.
     fn executed(&self, event: &ExecutionEvent);
 }
 

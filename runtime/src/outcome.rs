@@ -165,6 +165,18 @@ pub struct FileChanges {
     pub deleted: Vec<String>,
 }
 
+/// How many entries are in none of the lists of an outcome, because those are
+/// full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NotListed {
+    /// Denials.
+    pub denials: u64,
+    /// Effects.
+    pub effects: u64,
+    /// Changed files.
+    pub files: u64,
+}
+
 /// What the run used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Usage {
@@ -216,6 +228,8 @@ pub struct Outcome {
     /// What was done outside the sandbox and no rollback undoes: changes of
     /// mounted directories, calls of tools.
     pub effects: Vec<LastingEffect>,
+    /// What did not fit into `denials`, `effects` and `files`.
+    pub not_listed: NotListed,
     /// What it used.
     pub usage: Usage,
     /// The session's id.
@@ -244,6 +258,7 @@ impl Outcome {
             project: None,
             denials: Vec::new(),
             effects: Vec::new(),
+            not_listed: NotListed::default(),
             usage: Usage::default(),
             session: session.to_owned(),
             rolled_back: false,
@@ -280,7 +295,7 @@ impl Outcome {
     /// The record of `docs/result.schema.json`.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
-        serde_json::json!({
+        let mut record = serde_json::json!({
             "version": SCHEMA_VERSION,
             "outcome": self.kind,
             "exit_code": self.exit_code,
@@ -302,7 +317,13 @@ impl Outcome {
             "session": self.session,
             "rolled_back": self.rolled_back,
             "digest": self.digest,
-        })
+        });
+        if self.not_listed != NotListed::default()
+            && let Some(members) = record.as_object_mut()
+        {
+            members.insert("not_listed".to_owned(), serde_json::json!(self.not_listed));
+        }
+        record
     }
 }
 

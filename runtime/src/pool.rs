@@ -6,7 +6,8 @@
 //!
 //! Invariant: every program has an instance, a broker, budgets and an id of its
 //! own; nothing of one is seen by another. Results are in the order of the
-//! programs.
+//! programs. A program that is answered without it keeps its thread, and another
+//! worker takes that one's place.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -16,12 +17,14 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
+use crate::answer::Answer;
 use crate::control::Control;
 use crate::error::EngineError;
 use crate::fault;
 use crate::outcome::{Outcome, OutcomeKind};
 use crate::sandbox::{Identity, Inner, Sandbox};
 use crate::script::Script;
+use crate::ticker::{Abandon, HOST_CALL_GRACE};
 use crate::workspaces::AttachedProject;
 
 /// Runs many programs under the settings of one sandbox.
@@ -67,7 +70,6 @@ impl Pool {
     ) -> Result<PoolRun, EngineError> {
         let programs: Vec<Script> = programs.into_iter().map(Into::into).collect();
         let count = programs.len();
-        let workers = self.threads.min(count).max(1);
         let (sender, receiver) = oneshot::channel();
         let work = Arc::new(Work {
             sandbox: Arc::clone(self.sandbox.inner()),
@@ -75,30 +77,21 @@ impl Pool {
             state: Mutex::new(State {
                 programs: programs.into_iter().enumerate().collect::<Vec<_>>().into_iter(),
                 outcomes: (0..count).map(|_| None).collect(),
+                left: count,
                 running: Vec::new(),
-                workers: 0,
                 sender: Some(sender),
             }),
         });
-        let mut failed = None;
-        for _ in 0..workers {
-            work.lock().workers += 1;
-            let of_worker = Arc::clone(&work);
-            let threads = &self.sandbox.inner().engine().threads;
-            if let Err(error) = threads.spawn(Box::new(move || of_worker.work())) {
-                let mut state = work.lock();
-                state.workers -= 1;
+        work.lock().tell_if_done();
+        for number in 0..self.threads.min(count) {
+            match work.start_worker() {
+                Ok(()) => {}
+                Err(error) if number == 0 => return Err(EngineError::Thread(error)),
                 // The others do its share.
-                if state.workers == 0 && state.sender.is_some() {
-                    failed = Some(error);
-                    break;
-                }
+                Err(_) => break,
             }
         }
-        match failed {
-            Some(error) => Err(EngineError::Thread(error)),
-            None => Ok(PoolRun { work, receiver, done: false }),
-        }
+        Ok(PoolRun { work, receiver, done: false })
     }
 }
 
@@ -158,9 +151,23 @@ struct Work {
 struct State {
     programs: std::vec::IntoIter<(usize, Script)>,
     outcomes: Vec<Option<Outcome>>,
+    /// Programs without an outcome.
+    left: usize,
     running: Vec<Arc<Control>>,
-    workers: usize,
     sender: Option<oneshot::Sender<Vec<Outcome>>>,
+}
+
+impl State {
+    /// Hands the outcomes over if there are all of them.
+    fn tell_if_done(&mut self) {
+        if self.left == 0
+            && let Some(sender) = self.sender.take()
+        {
+            let outcomes = std::mem::take(&mut self.outcomes);
+            // Nobody waits for programs that were dropped.
+            let _ = sender.send(outcomes.into_iter().flatten().collect());
+        }
+    }
 }
 
 impl std::fmt::Debug for Work {
@@ -181,48 +188,82 @@ impl Work {
         }
     }
 
-    /// Runs programs until there is none left.
-    fn work(&self) {
-        loop {
-            let control = Arc::new(Control::new());
-            let next = {
-                let mut state = self.lock();
-                let next = state.programs.next();
-                if next.is_some() {
-                    state.running.push(Arc::clone(&control));
-                }
-                next
-            };
-            let Some((at, script)) = next else { break };
+    fn start_worker(self: &Arc<Self>) -> std::io::Result<()> {
+        let of_worker = Arc::clone(self);
+        self.sandbox.engine().threads.spawn(Box::new(move || of_worker.work()))
+    }
+
+    /// The next program and what stops it.
+    fn next(&self) -> Option<(usize, Script, Arc<Control>)> {
+        let mut state = self.lock();
+        let (at, script) = state.programs.next()?;
+        let control = Arc::new(Control::new());
+        state.running.push(Arc::clone(&control));
+        Some((at, script, control))
+    }
+
+    /// Where the outcome of a program goes.
+    fn answer(self: &Arc<Self>, at: usize, session: String) -> Answer {
+        let work = Arc::clone(self);
+        let receive = move |outcome| {
+            let mut state = work.lock();
+            if let Some(slot) = state.outcomes.get_mut(at) {
+                *slot = Some(outcome);
+            }
+            state.left = state.left.saturating_sub(1);
+            state.tell_if_done();
+        };
+        Answer::through(Box::new(receive), session, self.sandbox.observer.clone())
+    }
+
+    /// Runs programs until there is none left or another worker has this one's
+    /// place.
+    fn work(self: &Arc<Self>) {
+        while let Some((at, script, control)) = self.next() {
             let identity = self.sandbox.new_identity();
-            let run = AssertUnwindSafe(|| self.run(script, &control, &identity));
+            let answer = self.answer(at, identity.id.clone());
+            let replaced = Arc::new(AtomicBool::new(false));
+            let overdue = self.overdue(&answer, &identity, &replaced);
+            let run = AssertUnwindSafe(|| self.run(script, &control, &identity, overdue));
             let outcome = catch_unwind(run).unwrap_or_else(|_| {
                 let reference = fault::report("a program of a pool panicked outside the guest");
                 Outcome::empty(OutcomeKind::SandboxFault { reference }, &identity.id)
             });
-            let mut state = self.lock();
-            state.running.retain(|running| !Arc::ptr_eq(running, &control));
-            if let Some(slot) = state.outcomes.get_mut(at) {
-                *slot = Some(outcome);
+            self.lock().running.retain(|running| !Arc::ptr_eq(running, &control));
+            answer.send(outcome);
+            if replaced.load(Ordering::Acquire) {
+                return;
             }
-        }
-        let mut state = self.lock();
-        state.workers -= 1;
-        if state.workers == 0
-            && let Some(sender) = state.sender.take()
-        {
-            let outcomes = std::mem::take(&mut state.outcomes);
-            // Nobody waits for programs that were dropped.
-            let _ = sender.send(outcomes.into_iter().flatten().collect());
         }
     }
 
-    fn run(&self, script: Script, control: &Arc<Control>, identity: &Identity) -> Outcome {
+    /// Answers a program that its thread does not come back from.
+    fn overdue(
+        self: &Arc<Self>,
+        answer: &Answer,
+        identity: &Identity,
+        replaced: &Arc<AtomicBool>,
+    ) -> Abandon {
+        let (work, answer) = (Arc::clone(self), answer.clone());
+        let (id, replaced) = (identity.id.clone(), Arc::clone(replaced));
+        Box::new(move |kind| {
+            replaced.store(work.start_worker().is_ok(), Ordering::Release);
+            answer.send(Outcome::empty(kind, &id));
+        })
+    }
+
+    fn run(
+        &self,
+        script: Script,
+        control: &Arc<Control>,
+        identity: &Identity,
+        overdue: Abandon,
+    ) -> Outcome {
         if self.stopped.load(Ordering::Acquire) {
             return Outcome::empty(OutcomeKind::Cancelled, &identity.id);
         }
         let using = self.sandbox.project.as_ref().map(AttachedProject::begin);
-        let watch = self.sandbox.engine().ticker.watch(control, Box::new(|| {}));
+        let watch = self.sandbox.engine().ticker.watch(control, HOST_CALL_GRACE, overdue);
         let mut outcome = self.sandbox.run_once(script, control, identity).0;
         drop(watch);
         if let Some(using) = using {

@@ -48,7 +48,7 @@ impl Run {
         observer: Option<Arc<dyn Observer>>,
     ) -> (Self, Answer) {
         let (sender, receiver) = oneshot::channel();
-        let answer = Answer::new(sender, observer);
+        let answer = Answer::new(sender, session.clone(), observer);
         (Self { control, receiver, session, done: false }, answer)
     }
 

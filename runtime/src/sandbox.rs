@@ -10,15 +10,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fumehood_guest_abi::{Exec, Resume};
 pub use fumehood_guest_abi::{FIXED_ENVIRONMENT, WORKING_DIRECTORY};
+use fumehood_host_fns::audit::LogHeader;
 use fumehood_host_fns::{
     Approvals, AuditNumbers, AuditSink, Broker, BrokerConfig, Budget, Clock, Egress, Executor,
-    HostMount, LivePolicy, NativeSession, OutputSink, RandomSource, SharedMeter, SystemClock,
-    ToolSet, Waiter,
+    HostMount, LivePolicy, MemorySink, NativeSession, OutputSink, RandomSource, SharedMeter,
+    SystemClock, ToolSet, Waiter,
 };
 use fumehood_policies::{GuestPath, Limited, Policy, PolicyFile};
 
 use crate::answer::Answer;
-use crate::builder::SandboxBuilder;
+use crate::builder::{AuditFor, SandboxBuilder};
 use crate::control::Control;
 use crate::determinism::{Determinism, Metered, Sources};
 use crate::engine::Engine;
@@ -29,10 +30,11 @@ use crate::instance::{self, Instance, Job, resume_record};
 use crate::limits::Limits;
 use crate::listener::Relay;
 use crate::observer::Observer;
-use crate::outcome::{Outcome, OutcomeKind, ScriptError, TimeoutClock};
+use crate::outcome::{Outcome, OutcomeKind, ScriptError};
 use crate::run::Run;
 use crate::script::{Output, Script};
 use crate::session::Session;
+use crate::ticker::HOST_CALL_GRACE;
 use crate::transcript::{Given, Transcript};
 use crate::workspaces::AttachedProject;
 
@@ -69,6 +71,9 @@ pub(crate) struct Inner {
     pub(crate) live: Arc<LivePolicy>,
     pub(crate) together: Together,
     pub(crate) audit: Arc<dyn AuditSink>,
+    /// Opens the sink of a session, by the sandbox's header with the session's
+    /// id; without it all share one sink.
+    pub(crate) audit_for: Option<(Arc<AuditFor>, LogHeader)>,
     pub(crate) audit_numbers: AuditNumbers,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) clock: Option<Arc<dyn Clock>>,
@@ -88,12 +93,23 @@ pub(crate) struct Inner {
     pub(crate) started: AtomicU64,
 }
 
-/// What belongs to one session and no other: its name and what it counts.
-#[derive(Clone, Debug)]
+/// What belongs to one session and no other: its name, what it counts and where
+/// its records go.
+#[derive(Clone)]
 pub(crate) struct Identity {
     pub(crate) id: String,
     pub(crate) meter: SharedMeter,
     pub(crate) audit_numbers: AuditNumbers,
+    /// Whether its code has no effect on anything but its own memory.
+    pub(crate) is_mute: bool,
+    /// Or why there is no sink; then nothing may run.
+    audit: Result<Arc<dyn AuditSink>, Arc<str>>,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity").field("id", &self.id).finish_non_exhaustive()
+    }
 }
 
 /// What one broker of a sandbox is given beside the sandbox's own settings.
@@ -155,6 +171,9 @@ impl Sandbox {
     /// is put together with what the sandbox was built with, under the same
     /// ceiling. Returns its generation, which audit records carry.
     ///
+    /// Mounts, `[budget]` and `[env]` are taken over when the sandbox is built:
+    /// a policy in which they differ is refused by the name of what differs.
+    ///
     /// Connections are set up when the sandbox is built: where it may be that
     /// only a later policy lets requests through, build it with
     /// [`SandboxBuilder::network_on_demand`].
@@ -203,10 +222,17 @@ impl Sandbox {
     }
 
     /// A session of its own in this sandbox: cells that share one namespace,
-    /// with budgets of its own. See [`Session`].
+    /// with budgets and records of its own. See [`Session`].
     #[must_use]
     pub fn session(&self) -> Session {
         Session::new(Arc::clone(&self.inner), self.inner.new_identity())
+    }
+
+    /// The sandbox itself as a session: with its id, its budgets and its
+    /// records, for who starts one session in it and no run.
+    #[must_use]
+    pub fn own_session(&self) -> Session {
+        Session::new(Arc::clone(&self.inner), self.inner.identity())
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
@@ -250,17 +276,28 @@ impl Inner {
             id: self.session.clone(),
             meter: self.meter.clone(),
             audit_numbers: self.audit_numbers.clone(),
+            is_mute: false,
+            audit: Ok(Arc::clone(&self.audit)),
         }
     }
 
     /// Who the next session in this sandbox is; nothing of its budgets is used.
     pub(crate) fn new_identity(&self) -> Identity {
+        self.identity_with(SharedMeter::new(&self.limits.broker), false)
+    }
+
+    /// The same, of a session that draws on the budgets of another one. Of one
+    /// that has no effect there is nothing to keep.
+    pub(crate) fn identity_with(&self, meter: SharedMeter, is_mute: bool) -> Identity {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
-        Identity {
-            id: format!("{}.{number}", self.session),
-            meter: SharedMeter::new(&self.limits.broker),
-            audit_numbers: AuditNumbers::default(),
-        }
+        let id = format!("{}-{number}", self.session);
+        let audit = match &self.audit_for {
+            Some(_) if is_mute => Ok(Arc::new(MemorySink::default()) as Arc<dyn AuditSink>),
+            Some((open, header)) => open(&LogHeader { session: id.clone(), ..header.clone() })
+                .map_err(|error| Arc::<str>::from(error.to_string())),
+            None => Ok(Arc::clone(&self.audit)),
+        };
+        Identity { id, meter, audit_numbers: AuditNumbers::default(), is_mute, audit }
     }
 
     fn execute(&self, script: Script, control: &Arc<Control>, answer: &Answer) {
@@ -268,10 +305,8 @@ impl Inner {
         let session = self.session.clone();
         let watch = self.engine.inner().ticker.watch(
             control,
-            Box::new(move || {
-                let kind = OutcomeKind::Timeout { clock: TimeoutClock::Wall };
-                overdue.send(Outcome::empty(kind, &session));
-            }),
+            HOST_CALL_GRACE,
+            Box::new(move |kind| overdue.send(Outcome::empty(kind, &session))),
         );
         let run = std::panic::AssertUnwindSafe(|| {
             let using = self.project.as_ref().map(AttachedProject::begin);
@@ -394,15 +429,23 @@ impl Inner {
                 (clock, Arc::clone(&self.random), waiter)
             }
         };
+        let audit = identity.audit.clone().map_err(|why| {
+            self.refused(format!("a place for the records of the session ({why})"), &identity.id)
+        })?;
+        let (policy, live) = if identity.is_mute {
+            (self.live.current().of_memory_alone(), None)
+        } else {
+            (self.policy.clone(), Some(Arc::clone(&self.live)))
+        };
         let config = BrokerConfig {
             session: identity.id.clone(),
-            policy: Some(self.policy.clone()),
+            policy: Some(policy),
             mounts: self.open_mounts(&identity.id)?,
             files: if with_files { self.files.clone() } else { Vec::new() },
             limits: self.limits.broker.clone(),
             stdin,
             output,
-            audit: Arc::clone(&self.audit),
+            audit,
             audit_numbers: identity.audit_numbers.clone(),
             clock,
             random,
@@ -410,8 +453,8 @@ impl Inner {
             tools: Arc::clone(&self.tools),
             executor: self.executor.clone(),
             egress: self.egress.clone(),
-            approvals: self.approvals.clone(),
-            live_policy: Some(Arc::clone(&self.live)),
+            approvals: self.approvals.clone().filter(|_| !identity.is_mute),
+            live_policy: live,
             meter: Some(identity.meter.clone()),
             deterministic_from_ns: self.determinism.map(|settings| settings.time_ns()),
             native: self.native.clone(),
@@ -507,5 +550,44 @@ impl Inner {
             traceback: String::new(),
         });
         outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use fumehood_host_fns::records::is_session_name;
+
+    use super::*;
+
+    /// A module with nothing in it.
+    const NOTHING: &[u8] = b"\0asm\x01\0\0\0";
+
+    #[test]
+    fn each_session_has_its_own_sink_and_a_name_that_records_can_have() {
+        let opened = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&opened);
+        let sandbox = Sandbox::builder()
+            .engine(Engine::builder().module(NOTHING).build().unwrap())
+            .audit_for(move |header| {
+                let mut seen = seen.lock().map_err(|_| "poisoned")?;
+                if seen.len() == 3 {
+                    return Err("it is full".into());
+                }
+                seen.push(header.session.clone());
+                Ok(Arc::new(MemorySink::default()) as Arc<dyn AuditSink>)
+            })
+            .build()
+            .unwrap();
+        let session = sandbox.inner.new_identity();
+        let fork = sandbox.inner.identity_with(session.meter.clone(), false);
+        let names = opened.lock().unwrap().clone();
+        assert_eq!(names, [sandbox.session_id(), session.id.as_str(), fork.id.as_str()]);
+        assert!(names.iter().all(|name| is_session_name(name)), "{names:?}");
+        let none = sandbox.inner.new_identity();
+        assert_eq!(none.audit.err().as_deref(), Some("it is full"), "then nothing of it runs");
+        assert!(sandbox.inner.identity_with(session.meter.clone(), true).audit.is_ok());
+        assert_eq!(sandbox.own_session().id(), sandbox.session_id());
     }
 }

@@ -26,7 +26,7 @@ use attached::State;
 pub use attached::{AttachedProject, ProjectSync, SyncState, WorkspaceEnd, report_json};
 
 use crate::error::BuildError;
-use crate::host_env;
+use crate::{host_env, natively};
 
 /// Where the guest sees a project unless something else is asked for.
 pub const PROJECT_AT: &str = "/work/project";
@@ -192,6 +192,11 @@ impl Project {
         native: Option<&mut NativeSession>,
         native_only: bool,
     ) -> Result<(AttachedProject, HostMount), BuildError> {
+        if let Some(native) = native.as_deref().filter(|_| !native_only) {
+            // The code sees it there. What is shown to a tier with no file system
+            // of its own lies in the home, where nothing can be mounted.
+            natively::same_place(native, &HostMount::point(&self.at)?, self.home.path())?;
+        }
         let name = self.name.clone().unwrap_or_else(|| session.to_owned());
         let place = self.home.workspace(&name, true)?;
         let missing = || RecordsError::NoSession(name.clone());

@@ -2,13 +2,15 @@
 //!
 //! Invariant: a page that was written is always reported; a page that was not
 //! may be. Where the kernel gives no answer, there is no answer, never a guess.
+//! What was found out holds for one address space: a child made by `fork(2)`
+//! finds it out again.
 
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use rustix::ioctl::{self, Ioctl, IoctlOutput, Opcode};
 
@@ -26,13 +28,92 @@ const REGIONS: usize = 256;
 
 /// Whether this process can tell; tried once, on a mapping of its own.
 pub(super) fn available() -> bool {
-    static AVAILABLE: OnceLock<bool> = OnceLock::new();
-    *AVAILABLE.get_or_init(|| rustix::param::page_size() == PAGE && self_test().unwrap_or(false))
+    known().available
 }
 
-fn pagemap() -> Option<&'static File> {
-    static PAGEMAP: OnceLock<Option<File>> = OnceLock::new();
-    PAGEMAP.get_or_init(|| open_pagemap().ok()).as_ref()
+/// What this process can tell. The descriptor shows the address space of
+/// whoever opened it, whoever reads it.
+struct Known {
+    process: u32,
+    mark: Option<&'static AtomicU8>,
+    pagemap: Option<File>,
+    /// Whether pages can be told apart at all.
+    available: bool,
+    /// Whether the kernel lists them itself (Linux 6.7).
+    lists: bool,
+}
+
+/// Set by each process for itself. Without a lock, which another thread might
+/// hold for ever in a child.
+static KNOWN: AtomicPtr<Known> = AtomicPtr::new(std::ptr::null_mut());
+
+fn known() -> &'static Known {
+    of_this_process(&KNOWN)
+}
+
+/// What `place` has, if it is this process that put it there; else it is found
+/// out and put there. What it had is left alone: it takes a descriptor and a
+/// page for each generation of processes.
+fn of_this_process(place: &AtomicPtr<Known>) -> &'static Known {
+    let before = place.load(Ordering::Acquire);
+    // SAFETY: null, or a value that was leaked below and is never changed.
+    if let Some(known) = unsafe { before.as_ref() }
+        && known.is_of_this_process()
+    {
+        return known;
+    }
+    let fresh = Box::into_raw(Box::new(Known::look()));
+    match place.compare_exchange(before, fresh, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: just leaked.
+        Ok(_) => unsafe { &*fresh },
+        Err(first) => {
+            // SAFETY: `fresh` was never shared.
+            drop(unsafe { Box::from_raw(fresh) });
+            // SAFETY: another thread of this process has just leaked it.
+            unsafe { &*first }
+        }
+    }
+}
+
+impl Known {
+    fn look() -> Self {
+        let pagemap = open_pagemap().ok();
+        let tried = |scan: Scan| {
+            pagemap.as_ref().is_some_and(|pagemap| probe(pagemap, scan).unwrap_or(false))
+        };
+        let available = rustix::param::page_size() == PAGE && tried(read);
+        let lists = available && tried(list);
+        Self { process: std::process::id(), mark: mark(), available, lists, pagemap }
+    }
+
+    /// A child in a name space of its own may have its parent's number, and a
+    /// system may not know the mark: both have to be right.
+    fn is_of_this_process(&self) -> bool {
+        self.process == std::process::id()
+            && self.mark.is_none_or(|mark| mark.load(Ordering::Relaxed) != 0)
+    }
+}
+
+/// A byte that is set in this process and zero in every child of it; `None`
+/// where the kernel does not do that.
+fn mark() -> Option<&'static AtomicU8> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags};
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: new memory at an address the kernel chooses.
+    let at = unsafe {
+        rustix::mm::mmap_anonymous(std::ptr::null_mut(), PAGE, protection, MapFlags::PRIVATE)
+    };
+    let at = at.ok()?;
+    // SAFETY: the memory made above, which nothing has used yet.
+    if unsafe { rustix::mm::madvise(at, PAGE, Advice::LinuxWipeOnFork) }.is_err() {
+        // SAFETY: as above.
+        let _ = unsafe { rustix::mm::munmap(at, PAGE) };
+        return None;
+    }
+    // SAFETY: a byte of the memory made above, which is never given back.
+    let mark = unsafe { AtomicU8::from_ptr(at.cast()) };
+    mark.store(1, Ordering::Relaxed);
+    Some(mark)
 }
 
 #[allow(clippy::disallowed_methods, reason = "the kernel's record of our own pages")]
@@ -45,15 +126,15 @@ fn open_pagemap() -> io::Result<File> {
 ///
 /// # Errors
 /// When the kernel does not say.
-pub(super) fn scan(base: usize, len: usize, found: impl FnMut(Range<usize>)) -> io::Result<()> {
-    if can_list() { list(base, len, found) } else { read(base, len, found) }
+pub(super) fn scan(base: usize, len: usize, mut found: impl FnMut(Range<usize>)) -> io::Result<()> {
+    let known = known();
+    let pagemap = known.pagemap.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+    let scan: Scan = if known.lists { list } else { read };
+    scan(pagemap, base, len, &mut found)
 }
 
-/// Whether the kernel lists the pages itself (Linux 6.7); tried once.
-fn can_list() -> bool {
-    static CAN: OnceLock<bool> = OnceLock::new();
-    *CAN.get_or_init(|| probe(|base, len, found| list(base, len, found)).unwrap_or(false))
-}
+/// A way to find the runs: see [`scan`].
+type Scan = fn(&File, usize, usize, &mut dyn FnMut(Range<usize>)) -> io::Result<()>;
 
 /// `struct page_region` of `linux/fs.h`.
 #[derive(Clone, Copy, Default)]
@@ -113,8 +194,12 @@ unsafe impl Ioctl for PagemapScan<'_> {
 }
 
 /// The runs as the kernel lists them.
-fn list(base: usize, len: usize, mut found: impl FnMut(Range<usize>)) -> io::Result<()> {
-    let pagemap = pagemap().ok_or(io::ErrorKind::Unsupported)?;
+fn list(
+    pagemap: &File,
+    base: usize,
+    len: usize,
+    found: &mut dyn FnMut(Range<usize>),
+) -> io::Result<()> {
     let mut regions = [Region::default(); REGIONS];
     let end = base.saturating_add(len).next_multiple_of(PAGE) as u64;
     let mut start = base as u64;
@@ -151,8 +236,12 @@ fn list(base: usize, len: usize, mut found: impl FnMut(Range<usize>)) -> io::Res
 }
 
 /// The runs as the entry of each page says.
-fn read(base: usize, len: usize, mut found: impl FnMut(Range<usize>)) -> io::Result<()> {
-    let pagemap = pagemap().ok_or(io::ErrorKind::Unsupported)?;
+fn read(
+    pagemap: &File,
+    base: usize,
+    len: usize,
+    found: &mut dyn FnMut(Range<usize>),
+) -> io::Result<()> {
     let pages = len.div_ceil(PAGE);
     let mut buffer = [0_u8; CHUNK * 8];
     let mut run: Option<Range<usize>> = None;
@@ -185,16 +274,8 @@ fn read(base: usize, len: usize, mut found: impl FnMut(Range<usize>)) -> io::Res
     Ok(())
 }
 
-/// A way to find the runs: see [`scan`].
-type Scan = fn(usize, usize, &mut dyn FnMut(Range<usize>)) -> io::Result<()>;
-
-/// Whether pages can be told apart at all.
-fn self_test() -> io::Result<bool> {
-    probe(|base, len, found| read(base, len, found))
-}
-
 /// Maps a file of four pages privately, reads one, writes another, and looks.
-fn probe(scan: Scan) -> io::Result<bool> {
+fn probe(pagemap: &File, scan: Scan) -> io::Result<bool> {
     use rustix::mm::{MapFlags, ProtFlags};
     let file = rustix::fs::memfd_create("fumehood-probe", rustix::fs::MemfdFlags::CLOEXEC)?;
     let len = 4 * PAGE;
@@ -211,7 +292,7 @@ fn probe(scan: Scan) -> io::Result<bool> {
         bytes.add(2 * PAGE).write_volatile(1);
     }
     let mut runs = Vec::new();
-    let scanned = scan(at.addr(), len, &mut |run| runs.push(run));
+    let scanned = scan(pagemap, at.addr(), len, &mut |run| runs.push(run));
     // SAFETY: the mapping was made above and nothing refers to it any more.
     unsafe { rustix::mm::munmap(at, len)? };
     scanned?;
@@ -220,21 +301,46 @@ fn probe(scan: Scan) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::PAGE;
+    use super::*;
 
     #[test]
     fn the_kernel_names_exactly_the_written_page() {
         // Where /proc/self/pagemap is missing, the plain path is taken instead.
-        if super::pagemap().is_some() {
-            assert!(super::self_test().unwrap());
+        if let Some(pagemap) = &known().pagemap {
+            assert!(probe(pagemap, read).unwrap());
+        }
+    }
+
+    #[test]
+    fn what_another_process_found_out_is_not_believed() {
+        let of_the_parent = || Known {
+            process: std::process::id().wrapping_add(1),
+            mark: mark(),
+            pagemap: None,
+            available: !available(),
+            lists: false,
+        };
+        // One has another number, one has the same and a mark that is wiped.
+        let same_number = Known { process: std::process::id(), ..of_the_parent() };
+        if let Some(mark) = same_number.mark {
+            mark.store(0, Ordering::Relaxed);
+        }
+        for inherited in [Some(of_the_parent()), same_number.mark.is_some().then_some(same_number)]
+        {
+            let Some(inherited) = inherited else { continue };
+            let place = AtomicPtr::new(Box::into_raw(Box::new(inherited)));
+            let found = of_this_process(&place);
+            assert!(found.is_of_this_process());
+            assert_eq!(found.available, available());
+            assert_eq!(found.pagemap.is_some(), known().pagemap.is_some());
+            assert!(std::ptr::eq(of_this_process(&place), found), "found out once");
         }
     }
 
     #[test]
     fn both_ways_name_the_same_pages() {
-        if !super::can_list() {
-            return;
-        }
+        let known = known();
+        let Some(pagemap) = known.pagemap.as_ref().filter(|_| known.lists) else { return };
         let len = 1500 * PAGE;
         let mut bytes = vec![0_u8; len + PAGE];
         let base = bytes.as_ptr().addr().next_multiple_of(PAGE);
@@ -244,10 +350,10 @@ mod tests {
             bytes[skip + page * PAGE] = 1;
         }
         let mut listed = Vec::new();
-        super::list(base, len, |run| listed.extend(run.step_by(PAGE))).unwrap();
-        let mut read = Vec::new();
-        super::read(base, len, |run| read.extend(run.step_by(PAGE))).unwrap();
-        assert_eq!(listed, read);
-        assert!(listed.len() > super::REGIONS, "{}", listed.len());
+        list(pagemap, base, len, &mut |run| listed.extend(run.step_by(PAGE))).unwrap();
+        let mut told = Vec::new();
+        read(pagemap, base, len, &mut |run| told.extend(run.step_by(PAGE))).unwrap();
+        assert_eq!(listed, told);
+        assert!(listed.len() > REGIONS, "{}", listed.len());
     }
 }

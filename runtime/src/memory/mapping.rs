@@ -35,6 +35,11 @@ pub(super) struct Mapping {
     total: usize,
     /// Accessible bytes.
     size: usize,
+    /// No byte beyond was ever accessible since the mapping was as new.
+    high_water: usize,
+    /// A change of what is mapped has failed, so that it may not be what these
+    /// fields say: no other instance gets it.
+    broken: bool,
     base: Base,
     path: MemoryPath,
     /// The memory's part beyond the base, where that is a file of its own and
@@ -42,6 +47,16 @@ pub(super) struct Mapping {
     grown: Option<File>,
     /// Whether it may be one.
     of_session: bool,
+    #[cfg(test)]
+    pub(super) failing: Option<Failing>,
+}
+
+/// What of a growth a test lets fail.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failing {
+    Resize,
+    Map,
 }
 
 // SAFETY: the mapping is owned by this value alone.
@@ -68,8 +83,19 @@ impl Mapping {
         }
         .map_err(text)?;
         let base = Base::new(Arc::clone(image));
-        let mut mapping =
-            Self { at: at.cast(), total, size: 0, base, path, grown: None, of_session: false };
+        let mut mapping = Self {
+            at: at.cast(),
+            total,
+            size: 0,
+            high_water: 0,
+            broken: false,
+            base,
+            path,
+            grown: None,
+            of_session: false,
+            #[cfg(test)]
+            failing: None,
+        };
         mapping.lay(0, image).map_err(text)?;
         mapping.size = image.len();
         Ok(mapping)
@@ -92,8 +118,14 @@ impl Mapping {
 
     /// Maps an image over the bytes from `start` on.
     fn lay(&mut self, start: usize, image: &Image) -> std::io::Result<()> {
+        let laid = self.try_lay(start, image);
+        self.broken |= laid.is_err();
+        laid
+    }
+
+    fn try_lay(&mut self, start: usize, image: &Image) -> std::io::Result<()> {
         let end = start.checked_add(image.len()).filter(|end| *end <= self.total);
-        end.ok_or(std::io::ErrorKind::OutOfMemory)?;
+        self.high_water = self.high_water.max(end.ok_or(std::io::ErrorKind::OutOfMemory)?);
         // SAFETY: inside this mapping's address space.
         let to = unsafe { self.at.add(start) };
         match image.file() {
@@ -147,6 +179,9 @@ impl Mapping {
     }
 
     /// Makes the bytes up to `to` readable and writable; the new ones are zero.
+    ///
+    /// # Errors
+    /// The system's reason. The memory is as it was.
     pub(super) fn grow(&mut self, to: usize) -> std::io::Result<()> {
         if to <= self.size {
             return Ok(());
@@ -154,35 +189,61 @@ impl Mapping {
         if to > self.total {
             return Err(std::io::ErrorKind::OutOfMemory.into());
         }
-        if self.grown.is_none() && self.wants_file(to) {
-            self.grown = self.grown_file();
-            if self.grown.is_some() {
-                // What was anonymous is mapped again, from the file.
-                self.size = self.base.len();
-            }
-        }
-        let from = self.size;
-        // SAFETY: inside this mapping's address space.
-        let at = unsafe { self.at.add(from) };
-        match &self.grown {
-            Some(file) => {
-                let start = self.base.len();
-                rustix::fs::ftruncate(file, (to - start) as u64)?;
-                let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
-                let offset = (from - start) as u64;
-                // SAFETY: replaces bytes of this mapping that are inaccessible,
-                // or equal the file's, by those of a file that nothing else
-                // maps writable.
-                unsafe { rustix::mm::mmap(at.cast(), to - from, READ_WRITE, flags, file, offset)? };
-            }
-            None => {
-                let flags = MprotectFlags::READ | MprotectFlags::WRITE;
-                // SAFETY: inside this mapping, and inaccessible so far.
-                unsafe { rustix::mm::mprotect(at.cast(), to - from, flags)? };
-            }
+        let new =
+            if self.grown.is_none() && self.wants_file(to) { self.grown_file() } else { None };
+        self.high_water = self.high_water.max(to);
+        if let Some(file) = new {
+            // What was anonymous is mapped again, from the file.
+            self.map_grown(&file, self.base.len(), to)?;
+            self.grown = Some(file);
+        } else if let Some(file) = self.grown.take() {
+            let mapped = self.map_grown(&file, self.size, to);
+            self.grown = Some(file);
+            mapped?;
+        } else {
+            let flags = MprotectFlags::READ | MprotectFlags::WRITE;
+            // SAFETY: inside this mapping, and inaccessible so far.
+            let opened = unsafe {
+                let at = self.at.add(self.size);
+                rustix::mm::mprotect(at.cast(), to - self.size, flags)
+            };
+            self.broken |= opened.is_err();
+            opened?;
         }
         self.size = to;
         Ok(())
+    }
+
+    /// Makes `file`, which has the memory's bytes beyond the base, so long that
+    /// it ends at `to`, and maps the part of it that lies from `from` on.
+    fn map_grown(&mut self, file: &File, from: usize, to: usize) -> std::io::Result<()> {
+        let start = self.base.len();
+        #[cfg(test)]
+        self.injected(Failing::Resize)?;
+        rustix::fs::ftruncate(file, (to - start) as u64)?;
+        let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
+        let offset = (from - start) as u64;
+        #[cfg(test)]
+        self.injected(Failing::Map).inspect_err(|_| self.broken = true)?;
+        // SAFETY: inside this mapping's address space; replaces bytes that are
+        // inaccessible, or equal the file's, by those of a file that nothing
+        // else maps writable.
+        let mapped = unsafe {
+            let at = self.at.add(from);
+            rustix::mm::mmap(at.cast(), to - from, READ_WRITE, flags, file, offset)
+        };
+        self.broken |= mapped.is_err();
+        mapped?;
+        Ok(())
+    }
+
+    #[cfg(test)]
+    fn injected(&self, step: Failing) -> std::io::Result<()> {
+        if self.failing == Some(step) {
+            Err(std::io::ErrorKind::OutOfMemory.into())
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether growing to `to` is the moment to put what has grown into a file:
@@ -353,17 +414,17 @@ impl Mapping {
     /// When that cannot be done: the mapping must not be used again.
     pub(super) fn reset(&mut self, image: &Arc<Image>) -> std::io::Result<()> {
         let own = self.base.parts().first().is_some_and(|part| Arc::ptr_eq(&part.image, image));
-        if !own || self.path == MemoryPath::Plain || image.file().is_none() {
+        if !own || self.broken || self.path == MemoryPath::Plain || image.file().is_none() {
             return Err(std::io::ErrorKind::Unsupported.into());
         }
         let pristine = image.bytes().ok_or(std::io::ErrorKind::Unsupported)?;
-        if self.size > image.len() {
+        if self.high_water > image.len() {
             // SAFETY: replaces the part of this mapping beyond the image, which
             // nothing uses any more, by inaccessible address space.
             unsafe {
                 rustix::mm::mmap_anonymous(
                     self.at.add(image.len()).cast(),
-                    self.size - image.len(),
+                    self.high_water - image.len(),
                     ProtFlags::empty(),
                     PRIVATE | MapFlags::FIXED,
                 )?;
@@ -372,6 +433,7 @@ impl Mapping {
         self.grown = None;
         self.of_session = false;
         self.size = image.len();
+        self.high_water = image.len();
         self.base = Base::new(Arc::clone(image));
         let at = self.at;
         let mut resident = 0;

@@ -1,9 +1,11 @@
 //! The states that a session can go back to.
 //!
 //! Invariant: at most [`MAX_CHECKPOINTS`] states and [`MAX_CHECKPOINT_BYTES`]
-//! bytes beyond what the present state has; the oldest goes first.
+//! bytes beyond what the present state has, linear memory and files in memory
+//! together; the oldest goes first.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::memory::Base;
 use crate::session::kernel::State;
@@ -13,13 +15,15 @@ pub const MAX_CHECKPOINTS: usize = 32;
 /// Most bytes that they take, the present state not counted.
 pub const MAX_CHECKPOINT_BYTES: usize = 64 << 20;
 
-/// Names a checkpoint of one session.
+/// Names a checkpoint of one session; no other session of this process has one
+/// of that name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CheckpointId(u64);
 
 impl CheckpointId {
-    pub(super) fn number(self) -> u64 {
-        self.0
+    fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
@@ -38,6 +42,7 @@ struct Kept {
 
 /// A state that was asked for.
 struct Named {
+    id: CheckpointId,
     kept: Kept,
     /// The cells that led to it.
     cells: Vec<Kept>,
@@ -66,17 +71,17 @@ impl History {
 
     /// Keeps the present state.
     pub(super) fn name(&mut self, state: Arc<State>) -> CheckpointId {
-        let number = self.number();
-        self.named.push(Named { kept: Kept { number, state }, cells: self.cells.clone() });
-        CheckpointId(number)
+        let (id, number) = (CheckpointId::new(), self.number());
+        self.named.push(Named { id, kept: Kept { number, state }, cells: self.cells.clone() });
+        id
     }
 
-    /// The state that was kept as `id`; the cells that led to it are the
-    /// present ones from now on.
-    pub(super) fn restore(&mut self, id: CheckpointId) -> Option<Arc<State>> {
-        let named = self.named.iter().find(|named| named.kept.number == id.0)?;
+    /// The state that was kept as `id`, and its number in this session; the
+    /// cells that led to it are the present ones from now on.
+    pub(super) fn restore(&mut self, id: CheckpointId) -> Option<(Arc<State>, u64)> {
+        let named = self.named.iter().find(|named| named.id == id)?;
         self.cells.clone_from(&named.cells);
-        Some(Arc::clone(&named.kept.state))
+        Some((Arc::clone(&named.kept.state), named.kept.number))
     }
 
     /// The state before the last `cells` cells, which are forgotten; how many
@@ -104,13 +109,13 @@ impl History {
     }
 
     /// How many states there are and the bytes they take beyond `present`.
-    pub(super) fn size(&self, present: &Base) -> (usize, usize) {
+    pub(super) fn size(&self, present: &Arc<State>) -> (usize, usize) {
         let all = self.all();
         (all.len(), bytes(&all, present))
     }
 
     /// Lets the oldest go until the limits hold.
-    pub(super) fn trim(&mut self, present: &Base) {
+    pub(super) fn trim(&mut self, present: &Arc<State>) {
         let all = self.all();
         let mut rest = all.as_slice();
         while rest.len() > MAX_CHECKPOINTS
@@ -131,20 +136,23 @@ impl History {
 }
 
 /// Bytes of some states; what several of them share counts once.
-fn bytes(states: &[Kept], present: &Base) -> usize {
+fn bytes(states: &[Kept], present: &Arc<State>) -> usize {
     let mut bytes = 0_usize;
-    let mut bases: Vec<&Base> = vec![present];
-    let mut last: Option<&Arc<State>> = None;
-    for Kept { state, .. } in states {
+    let mut bases: Vec<&Base> = vec![present.instance.memory.base()];
+    let nexts = states.iter().skip(1).map(|kept| &kept.state).chain([present]);
+    for (Kept { state, .. }, next) in states.iter().zip(nexts) {
         // A checkpoint and the cell after it share one state.
-        if last.is_some_and(|last| Arc::ptr_eq(last, state)) {
+        if Arc::ptr_eq(state, next) {
             continue;
         }
-        last = Some(state);
         let memory = &state.instance.memory;
         // Images that came since one of the others are the only ones to count.
         let new = bases.iter().map(|base| base.bytes_beyond(memory.base())).min().unwrap_or(0);
         bytes = bytes.saturating_add(memory.bytes()).saturating_add(new);
+        // Whatever is not in the present state is counted once for the last
+        // state that has it, and again if it went away and came back.
+        let files = usize::try_from(state.file_bytes_beyond(next)).unwrap_or(usize::MAX);
+        bytes = bytes.saturating_add(files);
         bases.push(memory.base());
     }
     bytes

@@ -4,9 +4,11 @@
 //! session as it then is. An instance that trapped is not used again: the next
 //! one starts from that state.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use fumehood_host_fns::{AuditNumbers, Broker, BrokerState, Budget, NoStreaming, Waiter};
+use fumehood_host_fns::{Broker, BrokerState, Budget, Denial, LastingEffect, NoStreaming, Waiter};
 
 use super::history::{CheckpointId, History};
 use super::{Files, Session, SessionError, SessionUsage, Shared, lock};
@@ -15,17 +17,41 @@ use crate::control::Control;
 use crate::determinism::Metered;
 use crate::fault;
 use crate::instance::{Ended, Instance, InstanceState, Stopwatch};
+use crate::limits::Limits;
 use crate::listener::Relay;
 use crate::memory::Start;
-use crate::outcome::{Outcome, OutcomeKind, TimeoutClock};
-use crate::sandbox::{Identity, Wiring};
+use crate::outcome::{NotListed, Outcome, OutcomeKind};
+use crate::sandbox::Wiring;
 use crate::script::{Output, Script};
+use crate::ticker::HOST_CALL_GRACE;
 use crate::workspaces::AttachedProject;
 
 /// Everything that a session goes back to.
 pub(super) struct State {
     pub(super) instance: InstanceState,
     pub(super) broker: BrokerState,
+    /// No other state of this process has it.
+    number: u64,
+    /// The number of the state that came after it, and what this one's files
+    /// take beyond that one's: looked up once for each pair.
+    beyond: Mutex<(u64, u64)>,
+}
+
+impl State {
+    fn new(instance: InstanceState, broker: BrokerState) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { instance, broker, number, beyond: Mutex::default() }
+    }
+
+    /// Bytes of what the broker holds in this state and not in `next`.
+    pub(super) fn file_bytes_beyond(&self, next: &Self) -> u64 {
+        let mut beyond = lock(&self.beyond);
+        if beyond.0 != next.number {
+            *beyond = (next.number, self.broker.bytes_beyond(&next.broker));
+        }
+        beyond.1
+    }
 }
 
 /// A cell, what stops it, and where its outcome goes.
@@ -46,7 +72,7 @@ pub(super) struct Kernel {
     history: History,
     /// Why the present state is lost, if it is.
     lost: Option<String>,
-    forks: u64,
+    unreported: Unreported,
     usage: SessionUsage,
 }
 
@@ -57,6 +83,54 @@ struct Kept {
     /// In deterministic mode.
     metered: Option<Metered>,
 }
+
+/// What was denied and done and is in no outcome yet: of a cell that was
+/// answered before it had ended, and between cells.
+#[derive(Default)]
+struct Unreported {
+    denials: Vec<Denial>,
+    effects: Vec<LastingEffect>,
+    not_listed: NotListed,
+}
+
+impl Unreported {
+    /// Takes over what nobody gets the outcome of, as much as one may list.
+    fn take_from(&mut self, outcome: Outcome, limits: &Limits) {
+        let lists = &limits.broker;
+        let not_listed = &mut self.not_listed;
+        let more = extend(&mut self.denials, outcome.denials, lists.denials_kept);
+        not_listed.denials = sum([not_listed.denials, outcome.not_listed.denials, more]);
+        let more = extend(&mut self.effects, outcome.effects, lists.effects_kept);
+        not_listed.effects = sum([not_listed.effects, outcome.not_listed.effects, more]);
+    }
+
+    /// Puts it before what an outcome has.
+    fn put_into(&mut self, outcome: &mut Outcome) {
+        let Self { mut denials, mut effects, not_listed } = std::mem::take(self);
+        denials.append(&mut outcome.denials);
+        effects.append(&mut outcome.effects);
+        (outcome.denials, outcome.effects) = (denials, effects);
+        let of_outcome = &mut outcome.not_listed;
+        of_outcome.denials = sum([of_outcome.denials, not_listed.denials]);
+        of_outcome.effects = sum([of_outcome.effects, not_listed.effects]);
+    }
+}
+
+/// Adds to a list of at most `most`; gives how many did not fit.
+fn extend<T>(list: &mut Vec<T>, more: Vec<T>, most: u32) -> u64 {
+    let room = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(list.len());
+    let left = more.len().saturating_sub(room);
+    list.extend(more.into_iter().take(room));
+    left as u64
+}
+
+fn sum<const N: usize>(numbers: [u64; N]) -> u64 {
+    numbers.into_iter().fold(0, u64::saturating_add)
+}
+
+/// Time that the interpreter is given for what is no cell: its start, and what
+/// makes a fork differ.
+pub(crate) const MAX_PREPARATION: Duration = Duration::from_secs(10);
 
 /// Why there is no instance to run in.
 type NotReady = Box<Outcome>;
@@ -70,7 +144,7 @@ impl Kernel {
             reseed: None,
             history: History::default(),
             lost: None,
-            forks: 0,
+            unreported: Unreported::default(),
             usage: SessionUsage::default(),
         }
     }
@@ -117,8 +191,8 @@ impl Kernel {
         let overdue = (answer.clone(), shared.id().to_owned());
         let watch = sandbox.engine().ticker.watch(
             &control,
-            Box::new(move || {
-                let kind = OutcomeKind::Timeout { clock: TimeoutClock::Wall };
+            HOST_CALL_GRACE,
+            Box::new(move |kind| {
                 let mut outcome = Outcome::empty(kind, &overdue.1);
                 outcome.rolled_back = true;
                 overdue.0.send(outcome);
@@ -128,9 +202,10 @@ impl Kernel {
         let output = std::mem::replace(&mut script.output, Output::Nobody);
         let (sink, relay) = Relay::between(output, &control);
         let exec = sandbox.exec_record(script);
-        let instance = match self.ready(shared, &control) {
+        let limits = sandbox.limits();
+        let instance = match self.ready(shared, &control, (limits.wall, limits.cpu)) {
             Ok(instance) => instance,
-            Err(outcome) => return answer.send(*outcome),
+            Err(outcome) => return self.tell(answer.claim(), *outcome, shared),
         };
         let host = instance.host();
         host.broker.begin_cell(Arc::clone(&stdin), sink);
@@ -145,8 +220,11 @@ impl Kernel {
         if let Some(Err(cause)) = relay.as_ref().map(|relay| relay.finish()) {
             ended = Ended::Kind(cause.into());
         }
-        // An answer that was given without the cell said that it is undone.
-        let trapped = ended.is_trap() || answer.is_given();
+        // An answer that was given without the cell said that it is undone. From
+        // here on none is.
+        let answer = answer.claim();
+        let trapped = ended.is_trap() || answer.is_none();
+        let faulty = matches!(ended, Ended::Kind(OutcomeKind::SandboxFault { .. }));
         self.usage.cells = self.usage.cells.saturating_add(1);
         if trapped {
             self.usage.rolled_back = self.usage.rolled_back.saturating_add(1);
@@ -164,12 +242,24 @@ impl Kernel {
             // Whoever listens is told by the drop that nothing more comes.
             instance.host().broker.end_cell();
             drop(relay);
-            answer.send(outcome);
+            self.tell(answer, outcome, shared);
         }
         if trapped {
-            self.start_again(shared, &control);
+            self.start_again(shared, &control, faulty);
         } else {
             self.keep();
+        }
+    }
+
+    /// Answers with what was not told yet; where there is an answer already,
+    /// what was denied and done is for the next one.
+    fn tell(&mut self, answer: Option<Answer>, mut outcome: Outcome, shared: &Shared) {
+        match answer {
+            Some(answer) => {
+                self.unreported.put_into(&mut outcome);
+                answer.send(outcome);
+            }
+            None => self.unreported.take_from(outcome, shared.sandbox.limits()),
         }
     }
 
@@ -202,9 +292,9 @@ impl Kernel {
         &mut self,
         shared: &Shared,
         control: &Arc<Control>,
+        (wall, cpu): (Duration, Duration),
     ) -> Result<&mut Instance, NotReady> {
-        let limits = shared.sandbox.limits();
-        control.arm(limits.wall, limits.cpu);
+        control.arm(wall, cpu);
         self.enter(shared, control)?;
         if let Some(seed) = self.reseed {
             self.guest_call(shared, |instance| {
@@ -307,7 +397,7 @@ impl Kernel {
             Ok(()) => {
                 if let (Some(before), Some(state)) = (before, &self.state) {
                     self.history.before_cell(before);
-                    self.history.trim(state.instance.memory.base());
+                    self.history.trim(state);
                 }
             }
             Err(reason) => {
@@ -325,7 +415,7 @@ impl Kernel {
             .checkpoint()
             .map_err(|error| format!("a checkpoint could not be taken: {error:#}"))?;
         let broker = instance.host().broker.snapshot();
-        self.state = Some(Arc::new(State { instance: state, broker }));
+        self.state = Some(Arc::new(State::new(state, broker)));
         self.usage.last_checkpoint = stopwatch.elapsed();
         Ok(())
     }
@@ -337,10 +427,14 @@ impl Kernel {
 
     /// Gives the instance up and makes another of the session's state, ahead
     /// of the next cell. If that fails, the next cell tries again.
-    fn start_again(&mut self, shared: &Shared, control: &Arc<Control>) {
+    fn start_again(&mut self, shared: &Shared, control: &Arc<Control>, faulty: bool) {
         let stopwatch = Stopwatch::start();
         self.lost = None;
         self.put_away();
+        if faulty {
+            // What panicked in the middle of its work is not used again.
+            self.kept.broker = None;
+        }
         if let (Some(broker), Some(state)) = (&mut self.kept.broker, &self.state) {
             broker.restore(state.broker.clone());
         }
@@ -348,15 +442,31 @@ impl Kernel {
         self.usage.last_rollback = stopwatch.elapsed();
     }
 
-    /// Makes sure that there is a state.
+    /// Makes sure that there is a state. A program may have put code of its own
+    /// where a fork is made different, so that this has a time limit.
     fn started(&mut self, shared: &Shared) -> Result<Arc<State>, SessionError> {
-        let unavailable = |outcome: NotReady| {
-            SessionError::Unavailable(match outcome.kind {
-                OutcomeKind::SandboxFault { reference } => reference,
+        let sandbox = &shared.sandbox;
+        let limits = sandbox.limits();
+        let control = shared.waiter.control();
+        // Whoever asked waits for this thread.
+        let watch = sandbox.engine().ticker.watch(&control, HOST_CALL_GRACE, Box::new(|_| {}));
+        let time = (limits.wall.min(MAX_PREPARATION), limits.cpu.min(MAX_PREPARATION));
+        let ready = self.ready(shared, &control, time).map(|_| ());
+        drop(watch);
+        if let Err(outcome) = ready {
+            let reason = match &outcome.kind {
+                OutcomeKind::SandboxFault { reference } => reference.clone(),
+                OutcomeKind::Timeout { .. } => {
+                    format!(
+                        "its interpreter was not ready in {} ms; start another session",
+                        time.0.as_millis()
+                    )
+                }
                 kind => kind.as_str().to_owned(),
-            })
-        };
-        self.ready(shared, &shared.waiter.control()).map_err(unavailable)?;
+            };
+            self.unreported.take_from(*outcome, limits);
+            return Err(SessionError::Unavailable(reason));
+        }
         let missing = || SessionError::Unavailable("it has no state".to_owned());
         self.state.clone().ok_or_else(missing)
     }
@@ -364,7 +474,7 @@ impl Kernel {
     pub(super) fn checkpoint(&mut self, shared: &Shared) -> Result<CheckpointId, SessionError> {
         let state = self.started(shared)?;
         let id = self.history.name(Arc::clone(&state));
-        self.history.trim(state.instance.memory.base());
+        self.history.trim(&state);
         Ok(id)
     }
 
@@ -373,8 +483,9 @@ impl Kernel {
         shared: &Shared,
         id: CheckpointId,
     ) -> Result<(), SessionError> {
-        let state = self.history.restore(id).ok_or(SessionError::UnknownCheckpoint(id))?;
-        self.go_back(shared, state, ("restore", id.number()));
+        let kept = self.history.restore(id);
+        let (state, number) = kept.ok_or(SessionError::UnknownCheckpoint(id))?;
+        self.go_back(shared, state, ("restore", number));
         Ok(())
     }
 
@@ -389,33 +500,38 @@ impl Kernel {
     }
 
     fn go_back(&mut self, shared: &Shared, state: Arc<State>, (how, number): (&str, u64)) {
-        self.history.trim(state.instance.memory.base());
+        self.history.trim(&state);
         self.state = Some(state);
         self.put_away();
         if let Some(metered) = &mut self.kept.metered {
             metered.transcript.went_back(how, number);
         }
         let control = shared.waiter.control();
-        self.start_again(shared, &control);
+        self.start_again(shared, &control, false);
     }
 
     pub(super) fn fork(&mut self, shared: &Shared) -> Result<Session, SessionError> {
+        self.fork_as(shared, shared.identity.is_mute)
+    }
+
+    /// A fork whose code reaches nothing but its memory.
+    pub(super) fn fork_mute(&mut self, shared: &Shared) -> Result<Session, SessionError> {
+        self.fork_as(shared, true)
+    }
+
+    fn fork_as(&mut self, shared: &Shared, is_mute: bool) -> Result<Session, SessionError> {
         let state = self.started(shared)?;
         let instance = self.instance.as_mut();
         let metered = instance.and_then(|instance| instance.host().metered.as_ref());
         let metered = metered.map(Metered::fork);
         let seed = shared.sandbox.seed(metered.as_ref().map(Metered::sources));
         let seed = seed.map_err(|reason| SessionError::Unavailable(reason.to_owned()))?;
-        self.forks = self.forks.saturating_add(1);
         let mut kernel = Self::new();
         kernel.state = Some(state);
         kernel.reseed = Some(seed);
         kernel.kept.metered = metered;
-        let identity = Identity {
-            id: format!("{}.{}", shared.id(), self.forks),
-            meter: shared.identity.meter.clone(),
-            audit_numbers: AuditNumbers::default(),
-        };
+        let meter = shared.identity.meter.clone();
+        let identity = shared.sandbox.identity_with(meter, is_mute);
         let sandbox = Arc::clone(&shared.sandbox);
         if let Some(project) = &sandbox.project {
             project.inherit(shared.id(), &identity.id);
@@ -434,7 +550,7 @@ impl Kernel {
             let memory = &state.instance.memory;
             usage.memory_bytes = memory.size() as u64;
             usage.changed_pages = memory.pages();
-            let (checkpoints, bytes) = self.history.size(memory.base());
+            let (checkpoints, bytes) = self.history.size(state);
             usage.checkpoints = checkpoints;
             usage.checkpoint_bytes = bytes as u64;
         }

@@ -35,6 +35,8 @@ pub(crate) use awake::Awake;
 #[cfg(test)]
 pub(crate) use awake::MAX_AWAKE;
 pub use history::{CheckpointId, MAX_CHECKPOINT_BYTES, MAX_CHECKPOINTS};
+#[cfg(test)]
+pub(crate) use kernel::MAX_PREPARATION;
 pub use pending::Pending;
 
 /// Cells and other requests that may wait in a session's queue.
@@ -92,7 +94,8 @@ pub struct SessionUsage {
     pub memory_bytes: u64,
     /// Checkpoints that can be gone back to.
     pub checkpoints: usize,
-    /// Bytes that they take.
+    /// Bytes that they take beyond the present state, linear memory and files in
+    /// memory together.
     pub checkpoint_bytes: u64,
     /// Pages of 4 KiB by which the session differs from what it shares with
     /// others.
@@ -199,6 +202,10 @@ impl Session {
     /// was before the cell: see [`crate::Outcome::rolled_back`]. An exception is no
     /// trap: what the cell did up to it stays, as in any Python session.
     ///
+    /// A cell whose time is over while a call to the host goes on is answered
+    /// without it. What that cell was denied, and what it did outside the
+    /// sandbox, is listed first in the next outcome of the session.
+    ///
     /// A returned value that is dropped before it is done cancels the cell.
     pub fn exec(&self, cell: impl Into<Script>) -> Run {
         let control = self.shared.waiter.control();
@@ -233,9 +240,17 @@ impl Session {
     /// A second session with the same state; from here on they differ. Memory
     /// is shared until one of them writes, budgets are shared for good.
     /// Generators of random numbers that the program never seeded go on
-    /// differently. Checkpoints are not inherited.
+    /// differently, and its monotonic clock goes on from the parent's. Checkpoints
+    /// are not inherited.
     pub fn fork(&self) -> Pending<Session> {
         self.ask(Kernel::fork)
+    }
+
+    /// A fork to look at things with: files of the host, requests, tools and
+    /// commands are denied to its code, whatever the policy says, and nobody is
+    /// asked. What that code uses of the budgets is used.
+    pub fn fork_without_effects(&self) -> Pending<Session> {
+        self.ask(Kernel::fork_mute)
     }
 
     /// What was used, and how large the session is.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use fumehood_host_fns::{OutputSink, Stream};
 
 use crate::engine::Engine;
+use crate::limits::Limits;
 use crate::memory::MemoryPath;
 use crate::pool::Pool;
 use crate::sandbox::Sandbox;
@@ -28,8 +29,33 @@ fn code(end: &str) -> String {
     format!("{CANARY}{end}")
 }
 
+/// Kinds of ends that are quick, and all kinds.
+const QUICK: usize = 11;
+const KINDS: usize = 14;
+
+/// With much of everything, with little time, and with little memory.
+struct Sandboxes {
+    ample: Sandbox,
+    hurried: Sandbox,
+    cramped: Sandbox,
+}
+
+impl Sandboxes {
+    fn new(engine: &Engine) -> Self {
+        let long = Duration::from_secs(100);
+        let builder = || Sandbox::builder().engine(engine.clone());
+        let little = Limits { memory_bytes: 64 << 20, wall: long, cpu: long, ..Limits::default() };
+        Self {
+            ample: builder().timeout(long).build().unwrap(),
+            hurried: builder().timeout(Duration::from_millis(100)).build().unwrap(),
+            cramped: builder().limits(little).build().unwrap(),
+        }
+    }
+}
+
 /// Ends one run or session in the `kind`-th way.
-fn end(sandbox: &Sandbox, kind: usize) -> &'static str {
+fn end(sandboxes: &Sandboxes, kind: usize) -> &'static str {
+    let Sandboxes { ample: sandbox, hurried, cramped } = sandboxes;
     let run = |end: &str| sandbox.run(code(end)).wait().kind;
     match kind {
         0 => run("1 + 1").as_str(),
@@ -73,10 +99,25 @@ fn end(sandbox: &Sandbox, kind: usize) -> &'static str {
             child.undo(1).wait().unwrap();
             "session"
         }
-        _ => {
+        10 => {
             let pool = Pool::new(sandbox).threads(2);
             drop(pool.run_many([code("1"), code("import os\nos._exit(1)")]).unwrap().wait());
             "pool"
+        }
+        11 => hurried.run(code("while True: pass")).wait().kind.as_str(),
+        12 => {
+            // An allocator that is refused memory aborts, or Python says so.
+            let hungry = "kept, n = {}, 0\nwhile True:\n    kept[n] = [n]\n    n += 1";
+            cramped.run(code(hungry)).wait().kind.as_str()
+        }
+        _ => {
+            // Growth is refused and the program goes on.
+            let refused =
+                "try: bytearray(900_000_000)\nexcept MemoryError: more = bytearray(9_000)";
+            let session = cramped.session();
+            let _ = session.exec(code(refused)).wait();
+            let _ = session.exec("import os\nmore = bytearray(2_000_000)\nos._exit(1)").wait();
+            "refused growth"
         }
     }
 }
@@ -84,19 +125,26 @@ fn end(sandbox: &Sandbox, kind: usize) -> &'static str {
 #[test]
 fn every_end_leaves_a_slot_that_equals_the_image() {
     let engine = Engine::shared().unwrap();
-    let sandbox = Sandbox::builder().engine(engine.clone()).timeout(Duration::from_secs(100));
-    let sandbox = sandbox.build().unwrap();
+    let sandboxes = Sandboxes::new(&engine);
     let slots = engine.inner().slots.as_ref().unwrap();
     let mut seen = std::collections::BTreeMap::new();
     for at in 0..ENDS {
-        let kind = end(&sandbox, at % 11);
+        let kinds = if at < 6 * KINDS { KINDS } else { QUICK };
+        let kind = end(&sandboxes, at % kinds);
         *seen.entry(kind).or_insert(0) += 1;
         assert!(slots.last_equals_image(), "after end {at}, {kind}");
     }
     assert!(slots.all_equal_image());
-    for kind in
-        ["completed", "script_error", "exit", "stack_exhausted", "cancelled", "sandbox_fault"]
-    {
+    for kind in [
+        "completed",
+        "script_error",
+        "exit",
+        "stack_exhausted",
+        "cancelled",
+        "sandbox_fault",
+        "timeout",
+        "refused growth",
+    ] {
         assert!(seen.contains_key(kind), "{kind} is not among {seen:?}");
     }
     if MemoryPath::available() == MemoryPath::RecycledSlots {

@@ -1,7 +1,7 @@
 //! Slots, states and what is between them, without an engine.
 
 use super::super::PAGE;
-use super::super::mapping::MAX_RESIDENT_PAGES;
+use super::super::mapping::{Failing, MAX_GROWN_PAGES, MAX_RESIDENT_PAGES};
 use super::*;
 
 const LEN: usize = 64 * PAGE;
@@ -32,6 +32,10 @@ impl Slot {
     fn checkpoint(&mut self) -> MemoryState {
         let memory = self.memory.clone();
         memory.checkpoint(self.bytes()).unwrap()
+    }
+
+    fn fail(&self, failing: Option<Failing>) {
+        self.memory.lock().as_mut().unwrap().failing = failing;
     }
 }
 
@@ -213,4 +217,66 @@ fn a_large_state_is_shared_and_not_copied() {
     assert!(fourth.pages() == 0 && third.base().bytes_beyond(fourth.base()) > 0);
     assert!(session(&slots, Some(&third)).bytes()[LEN..].iter().all(|byte| *byte == 3));
     assert!(session(&slots, Some(&fourth)).bytes()[LEN..].iter().all(|byte| *byte == 4));
+}
+
+/// Bytes that a session has grown by and filled, and more than fit without a
+/// file.
+const GROWN: usize = LEN + 100 * PAGE;
+const FAR: usize = LEN + (MAX_GROWN_PAGES + 500) * PAGE;
+
+#[test]
+fn a_growth_that_fails_leaves_the_memory_as_it_was() {
+    for failing in [Failing::Resize, Failing::Map] {
+        if MemoryPath::available() == MemoryPath::Plain {
+            return;
+        }
+        let slots = slots(MemoryPath::RecycledSlots);
+        let mut slot = session(&slots, None);
+        slot.grow_to(GROWN).unwrap();
+        slot.bytes()[LEN..].fill(0x11);
+        slot.fail(Some(failing));
+        assert!(slot.grow_to(FAR).is_err(), "{failing:?}");
+        assert_eq!(slot.size, GROWN);
+        // The guest goes on, a checkpoint is taken, and memory is there again.
+        slot.bytes()[LEN + 5] = 0x22;
+        let small = slot.bytes().to_vec();
+        let state = slot.checkpoint();
+        slot.fail(None);
+        slot.grow_to(FAR).unwrap();
+        assert!(slot.bytes()[..GROWN] == small, "{failing:?}: older bytes came back");
+        assert!(slot.bytes()[GROWN..].iter().all(|byte| *byte == 0));
+        // The same with a file that is there already.
+        slot.bytes()[GROWN..].fill(0x33);
+        let model = slot.bytes().to_vec();
+        slot.fail(Some(failing));
+        assert!(slot.grow_to(2 * FAR).is_err());
+        assert!(slot.bytes() == model);
+        let later = slot.checkpoint();
+        drop(slot);
+        assert!(session(&slots, Some(&state)).bytes() == small);
+        assert!(session(&slots, Some(&later)).bytes() == model);
+    }
+}
+
+#[test]
+fn nothing_of_a_growth_that_failed_is_found_in_the_next_instance() {
+    if MemoryPath::available() == MemoryPath::Plain {
+        return;
+    }
+    for failing in [Failing::Resize, Failing::Map] {
+        let slots = slots(MemoryPath::RecycledSlots);
+        let mut slot = session(&slots, None);
+        slot.grow_to(GROWN).unwrap();
+        slot.bytes()[LEN..].fill(0xee);
+        slot.fail(Some(failing));
+        assert!(slot.grow_to(FAR).is_err());
+        drop(slot);
+        // Whether it is what it should be is not known after the second.
+        assert_eq!(slots.count(), usize::from(failing == Failing::Resize), "{failing:?}");
+        assert!(slots.all_equal_image());
+        let mut next = once(&slots);
+        next.fail(None);
+        next.grow_to(FAR).unwrap();
+        assert!(next.bytes()[LEN..].iter().all(|byte| *byte == 0), "{failing:?}");
+    }
 }
