@@ -35,7 +35,7 @@ pub const MAX_OVERLAYS: usize = 4;
 const MAX_DESCRIPTORS: usize = MAX_MOUNTS + 3 * MAX_OVERLAYS + 2;
 
 /// Version of the records; a helper of another one is refused.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// Which boundary is put around the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,7 +161,8 @@ pub enum Event {
         /// A sentence.
         reason: String,
     },
-    /// The program ended, and with it everything that it started.
+    /// The program ended, and with it everything that it started, unless `left`
+    /// says otherwise.
     Ended {
         /// How.
         end: NativeEnd,
@@ -169,6 +170,8 @@ pub enum Event {
         memory_exceeded: bool,
         /// Largest memory of all processes that was seen, in bytes.
         peak_bytes: u64,
+        /// Something that it started could not be ended in time.
+        left: bool,
     },
     /// Everything is gone; always the last.
     Reaped {

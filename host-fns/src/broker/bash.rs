@@ -19,7 +19,7 @@ use fumehood_guest_abi::{
 };
 use fumehood_policies::{BashRequest, Canonical, GuestPath, Obligations, Policy, Ruling};
 
-use crate::audit::preview::redact;
+use crate::audit::preview::command_preview;
 use crate::audit::{Outcome, Payload, Target};
 use crate::broker::growth::Growth;
 use crate::broker::program::begin;
@@ -97,7 +97,7 @@ impl Effect for BashRequest {
     }
 
     fn target(&self) -> Target {
-        Target::Command(Arc::from(redact(&self.shown())))
+        Target::Command(Arc::from(command_preview(self.command())))
     }
 
     fn budget(&self) -> Budget {
@@ -259,13 +259,14 @@ pub(super) fn drive(
             waker.wake_by_ref();
             result
         });
-        let (mut interrupted, mut full) = (false, false);
+        let (mut interrupted, mut full, mut late) = (false, false, false);
         while !ended.load(Ordering::Acquire) {
             let left = most.saturating_sub(watch.elapsed());
             let woken = waiter.park(left.min(growth.until_next_look(watch.elapsed())));
             interrupted = woken == Wake::Interrupted;
             full = !interrupted && growth.is_too_much(&watch);
-            if interrupted || full || left.is_zero() {
+            late = !interrupted && !full && left.is_zero();
+            if interrupted || full || late {
                 cancel.cancel();
                 break;
             }
@@ -277,6 +278,11 @@ pub(super) fn drive(
             Ok(Ok(Ok(mut result))) if full => {
                 result.denials.push(FULL.to_owned());
                 Ran::Full(result, command.timeout)
+            }
+            // It was cancelled because its time was over, by whatever name.
+            Ok(Ok(Ok(mut result))) if late && result.cancelled => {
+                (result.timed_out, result.cancelled) = (true, false);
+                Ran::Ended(Ok(result), command.timeout)
             }
             Ok(Ok(result)) => Ran::Ended(result, command.timeout),
             Ok(Err(panic)) | Err(panic) => Ran::Panicked(crate::tools::panic_text(&*panic)),

@@ -158,6 +158,18 @@ fn the_least_of_all_times_binds_in_both_directions() {
 }
 
 #[test]
+fn a_command_that_its_tier_does_not_end_in_time_is_a_timeout_all_the_same() {
+    let (mut guest, _) = guest_with(|_| {});
+    let started = Instant::now();
+    let result = ended(&mut guest, &BashCall { timeout_ms: Some(20), ..call("stuck") });
+    assert!(started.elapsed() < Duration::from_secs(30));
+    assert!(result.timed_out, "it was told as cancelled");
+    assert_eq!((result.exit_code, result.stdout.as_slice()), (-9, b"part".as_slice()));
+    let last = of_bash(&guest).pop().unwrap();
+    assert_eq!(last.phase, Phase::Outcome(Outcome::TimedOut));
+}
+
+#[test]
 fn the_end_of_the_run_ends_the_command() {
     let waiter = Arc::new(SimpleWaiter::default());
     let shared = Arc::<SimpleWaiter>::clone(&waiter);

@@ -28,9 +28,12 @@ pub enum NativeWork {
     Shell(String),
     /// A program and its arguments.
     Program {
-        /// What the record calls it.
-        shown: String,
-        /// An absolute path and arguments.
+        /// What the record calls it: never any of its arguments.
+        name: String,
+        /// Its arguments. The record has how many there are, and the digest of
+        /// name and arguments, each followed by a NUL byte.
+        arguments: Vec<String>,
+        /// What is started: a program and everything that it is given.
         argv: Vec<String>,
     },
 }
@@ -108,20 +111,24 @@ impl Broker {
         let Some(session) = self.native.clone() else {
             return refused("no native tier is configured");
         };
-        let by_shell = matches!(work, NativeWork::Shell(_));
-        let (shown, mut argv) = match work {
-            NativeWork::Shell(command) => (command, session.tier.shell()),
-            NativeWork::Program { shown, argv } => (shown, argv),
+        let (text, asked, argv) = match work {
+            NativeWork::Shell(command) => {
+                let mut argv = session.tier.shell();
+                argv.push(command.clone());
+                let asked = Payload::of(command.as_bytes());
+                (command, asked, argv)
+            }
+            NativeWork::Program { name, arguments, argv } => {
+                let asked = arguments_of(&name, &arguments);
+                (format!("{name} (arguments: {})", arguments.len()), asked, argv)
+            }
         };
-        let request = match BashRequest::parse(&shown) {
+        let request = match BashRequest::parse(&text) {
             Ok(request) => request,
             Err(error) => return Ok(ProgramEnd::Refused(error.to_string())),
         };
         if let Err(unavailable) = session.tier.prepare(&session.required) {
             return Ok(ProgramEnd::Unavailable(unavailable));
-        }
-        if by_shell {
-            argv.push(shown);
         }
         let command = NativeCommand {
             argv,
@@ -136,8 +143,8 @@ impl Broker {
             Ok(watched) => watched,
             Err(message) => return Ok(ProgramEnd::Refused(message)),
         };
-        let mut asked = Payload::of(request.get().command().as_bytes());
-        asked.bytes = asked.bytes.saturating_add(command.stdin.len() as u64);
+        let bytes = asked.bytes.saturating_add(command.stdin.len() as u64);
+        let asked = Payload { bytes, ..asked };
         let checked = match self.pipeline.check_with(request, asked) {
             Ok(checked) => checked,
             Err(refused) => return Ok(ProgramEnd::Denied(refused.sentence())),
@@ -148,6 +155,13 @@ impl Broker {
         self.look_again(&watched, &command.mounts);
         end
     }
+}
+
+/// Size and digest of a program's name and arguments.
+fn arguments_of(name: &str, arguments: &[String]) -> Payload {
+    let texts = std::iter::once(name).chain(arguments.iter().map(String::as_str));
+    let bytes: Vec<u8> = texts.flat_map(|text| text.bytes().chain([0])).collect();
+    Payload::of(&bytes)
 }
 
 fn given(result: &NativeResult) -> Payload {

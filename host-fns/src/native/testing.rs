@@ -10,8 +10,8 @@ use super::{
 };
 use crate::environment::{OutputSink, Stream};
 
-/// `echo TEXT`, `fail`, `sleep`, `panic`, `flood`, `memory`; anything else is a
-/// command that is not there.
+/// `echo TEXT`, `fail`, `sleep`, `stuck` (which does not keep its time), `panic`,
+/// `flood`, `memory`; anything else is a command that is not there.
 #[derive(Debug, Default)]
 pub(crate) struct FakeTier {
     /// What was run.
@@ -85,7 +85,8 @@ impl NativeTier for FakeTier {
             "fail" => return Err(NativeError::Failed("host detail /etc/secret".to_owned())),
             "panic" => panic!("host detail /etc/secret"),
             "memory" => result.memory_exceeded = true,
-            "sleep" => {
+            word @ ("sleep" | "stuck") => {
+                let own = if word == "stuck" { Duration::from_secs(60) } else { command.timeout };
                 let gate = Arc::new((Mutex::new(false), Condvar::new()));
                 let opener = Arc::clone(&gate);
                 cancel.on_cancel(move || {
@@ -93,7 +94,7 @@ impl NativeTier for FakeTier {
                     opener.1.notify_all();
                 });
                 let open = gate.0.lock().unwrap();
-                let waited = gate.1.wait_timeout_while(open, command.timeout, |open| !*open);
+                let waited = gate.1.wait_timeout_while(open, own, |open| !*open);
                 result.cancelled = *waited.unwrap().0;
                 result.timed_out = !result.cancelled;
                 result.end = NativeEnd::Signalled(9);

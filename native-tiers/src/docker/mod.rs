@@ -35,7 +35,7 @@ const ANSWER_S: u64 = 60;
 pub struct DockerTier {
     socket: PathBuf,
     image: ImageId,
-    found: OnceLock<Result<Found, Unavailable>>,
+    found: OnceLock<Found>,
 }
 
 /// What was found out about the engine.
@@ -102,15 +102,16 @@ impl DockerTier {
         Unavailable { tier: self.name().to_owned(), missing }
     }
 
+    /// What the engine gives; found out once, and again after a failure, which
+    /// may have been of that moment.
     fn found(&self) -> Result<&Found, Unavailable> {
-        let found = self.found.get_or_init(|| {
-            block_on(async { Ok(self.find_out().await) })
-                .unwrap_or_else(|error| {
-                    Err(vec![missing("engine", error.to_string(), "see the log")])
-                })
-                .map_err(|missing| self.unavailable(missing))
-        });
-        found.as_ref().map_err(Clone::clone)
+        if let Some(found) = self.found.get() {
+            return Ok(found);
+        }
+        let found = block_on(async { Ok(self.find_out().await) })
+            .unwrap_or_else(|error| Err(vec![missing("engine", error.to_string(), "see the log")]))
+            .map_err(|missing| self.unavailable(missing))?;
+        Ok(self.found.get_or_init(|| found))
     }
 
     async fn find_out(&self) -> Result<Found, Vec<Missing>> {

@@ -31,28 +31,55 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Names this process, so that another one with the same number later is not
-/// taken for it: its number and when it started.
+/// Names this process, so that another one with the same number later, or in
+/// another place, is not taken for it: its number, when it started, which start
+/// of which kernel, and whose numbers these are. An engine can have several
+/// clients that do not see each other's processes.
 pub(super) fn owner() -> String {
     let pid = std::process::id();
-    format!("{pid}:{}", started(pid).unwrap_or_default())
+    format!("{pid}:{}:{}", started(pid).unwrap_or_default(), place())
 }
 
-/// When a process started, in the kernel's own unit.
 #[allow(
     clippy::disallowed_methods,
     reason = "the adapter for containers of processes that are gone"
 )]
+fn read(path: &str) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+/// This start of the kernel and this namespace of processes.
+fn place() -> String {
+    let boot = read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let namespace = rustix::fs::stat("/proc/self/ns/pid").map_or(0, |found| found.st_ino);
+    format!("{}:{namespace}", boot.trim())
+}
+
+/// When a process started, in the kernel's own unit.
 fn started(pid: u32) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = read(&format!("/proc/{pid}/stat"))?;
     let (_, rest) = stat.rsplit_once(')')?;
     // The 22nd field; the third is the first behind the name.
     rest.split_whitespace().nth(19).map(str::to_owned)
 }
 
-fn is_alive(owner: &str) -> bool {
-    let Some((pid, since)) = owner.split_once(':') else { return false };
-    pid.parse().ok().and_then(started).is_some_and(|started| started == since)
+/// Whether an owner is known to be gone: one of another place cannot be judged
+/// here, nor a process that is there and cannot be looked at.
+fn is_gone(owner: &str) -> bool {
+    let mut parts = owner.splitn(3, ':');
+    let (Some(pid), Some(since), Some(there)) = (parts.next(), parts.next(), parts.next()) else {
+        return false;
+    };
+    if there != place() {
+        return false;
+    }
+    let number = pid.parse().ok().filter(|number: &i32| *number > 0);
+    let Some(number) = number.and_then(rustix::process::Pid::from_raw) else { return false };
+    match rustix::process::test_kill_process(number) {
+        Err(rustix::io::Errno::SRCH) => true,
+        _ => started(number.as_raw_nonzero().get().unsigned_abs())
+            .is_some_and(|started| started != since),
+    }
 }
 
 /// An engine is told names; each must still lead to the directory that was
@@ -91,11 +118,43 @@ pub(super) async fn run(
     output: &dyn OutputSink,
 ) -> Result<NativeResult, NativeError> {
     let started = now();
-    let created = engine.create_container(None::<CreateContainerOptions>, body).await;
+    // Longer than the command has: a container that is made after nobody waits
+    // for it stays until `doctor --clean` is told to remove it.
+    let patience = command.timeout.saturating_add(GRACE);
+    let created = engine.create_container(None::<CreateContainerOptions>, body);
+    let created = tokio::time::timeout(patience, created).await;
+    let created = created.map_err(|_| failed("making a container", &"the engine is too slow"))?;
     let id = created.map_err(|error| failed("making a container", &error))?.id;
     let result = carry_out(engine, &id, command, cancel, output, started).await;
     remove(engine, &id).await;
     result
+}
+
+/// A step before the command runs, as long as the command has time.
+async fn in_time<T>(
+    step: impl Future<Output = T>,
+    command: &NativeCommand,
+    started: Instant,
+) -> Option<T> {
+    let left = command.timeout.saturating_sub(started.elapsed());
+    tokio::time::timeout(left, step).await.ok()
+}
+
+/// What a command gives whose time was over before it ran.
+fn too_late(started: Instant) -> NativeResult {
+    NativeResult {
+        end: NativeEnd::Signalled(rustix::process::Signal::KILL.as_raw()),
+        stdout: Captured::default(),
+        stderr: Captured::default(),
+        timed_out: true,
+        cancelled: false,
+        memory_exceeded: false,
+        wall: started.elapsed(),
+        cpu: Duration::ZERO,
+        peak_memory_bytes: 0,
+        denials: Vec::new(),
+        controls: Vec::new(),
+    }
 }
 
 async fn carry_out(
@@ -108,9 +167,16 @@ async fn carry_out(
 ) -> Result<NativeResult, NativeError> {
     let options =
         AttachContainerOptionsBuilder::new().stdin(true).stdout(true).stderr(true).stream(true);
-    let attached = engine.attach_container(id, Some(options.build())).await;
+    let attached = engine.attach_container(id, Some(options.build()));
+    let Some(attached) = in_time(attached, command, started).await else {
+        return Ok(too_late(started));
+    };
     let attached = attached.map_err(|error| failed("attaching", &error))?;
-    if let Err(error) = engine.start_container(id, None::<StartContainerOptions>).await {
+    let start = engine.start_container(id, None::<StartContainerOptions>);
+    let Some(start) = in_time(start, command, started).await else {
+        return Ok(too_late(started));
+    };
+    if let Err(error) = start {
         // What the engine says names the program or the directory that is wrong.
         return Err(NativeError::Command(format!("the container cannot be started: {error}")));
     }
@@ -199,17 +265,8 @@ impl<'o> Reading<'o> {
         while !(over && read) {
             let ending = timed_out || cancelled || over;
             tokio::select! {
-                piece = pieces.next(), if !read => match piece {
-                    Some(Ok(piece)) => self.take(&piece),
-                    Some(Err(_)) | None => read = true,
-                },
-                ended = end.next(), if !over => {
-                    // An exit code other than 0 is an error here; it is read later.
-                    let _ = ended;
-                    over = true;
-                    // What is still in the stream has this long.
-                    time.as_mut().reset(tokio::time::Instant::now() + GRACE);
-                },
+                // Its time before all: what is ready at once is a timeout.
+                biased;
                 () = &mut time => {
                     if ending {
                         // It was told to end and does not; it is removed as it is.
@@ -225,6 +282,17 @@ impl<'o> Reading<'o> {
                     time.as_mut().reset(tokio::time::Instant::now() + GRACE);
                 }
                 () = &mut write => {}
+                ended = end.next(), if !over => {
+                    // An exit code other than 0 is an error here; it is read later.
+                    let _ = ended;
+                    over = true;
+                    // What is still in the stream has this long.
+                    time.as_mut().reset(tokio::time::Instant::now() + GRACE);
+                },
+                piece = pieces.next(), if !read => match piece {
+                    Some(Ok(piece)) => self.take(&piece),
+                    Some(Err(_)) | None => read = true,
+                },
             }
         }
         Ok((timed_out, cancelled))
@@ -233,8 +301,8 @@ impl<'o> Reading<'o> {
 
 async fn kill(engine: &Docker, id: &str) {
     let signal = KillContainerOptions { signal: "SIGKILL".to_owned() };
-    // It may have ended in the meantime.
-    let _ = engine.kill_container(id, Some(signal)).await;
+    // It may have ended in the meantime; a slow engine removes it later.
+    let _ = tokio::time::timeout(GRACE, engine.kill_container(id, Some(signal))).await;
 }
 
 /// Removes containers whose maker is gone.
@@ -246,7 +314,7 @@ pub(super) async fn clean(engine: &Docker) -> Result<Vec<String>, NativeError> {
     for container in list.map_err(|error| failed("the engine", &error))? {
         let owner = container.labels.as_ref().and_then(|labels| labels.get(LABEL));
         if let (Some(id), Some(owner)) = (container.id, owner)
-            && !is_alive(owner)
+            && is_gone(owner)
         {
             remove(engine, &id).await;
             removed.push(id);
@@ -261,10 +329,24 @@ mod tests {
 
     #[test]
     fn a_maker_is_known_by_its_number_and_its_start() {
-        assert!(is_alive(&owner()));
+        assert!(!is_gone(&owner()));
+        let (pid, place) = (std::process::id(), place());
+        assert!(is_gone(&format!("{pid}:1:{place}")), "another one has the number now");
+        assert!(is_gone(&format!("2000000000:1:{place}")));
+    }
+
+    #[test]
+    fn a_maker_that_cannot_be_seen_from_here_is_not_taken_for_gone() {
         let pid = std::process::id();
-        for gone in ["", "x", &format!("{pid}:1"), "4194304000:1", &format!("{pid}")] {
-            assert!(!is_alive(gone), "{gone}");
+        let boot = "00000000-0000-0000-0000-000000000000";
+        let elsewhere = [format!("{boot}:1"), format!("{}9", place()), String::new()];
+        for place in elsewhere {
+            assert!(!is_gone(&format!("{pid}:1:{place}")), "{place}");
+            assert!(!is_gone(&format!("2000000000:1:{place}")), "{place}");
+        }
+        let here = place();
+        for owner in ["", "x", "1:1", &format!("{pid}:1"), &format!("x:1:{here}")] {
+            assert!(!is_gone(owner), "{owner}");
         }
     }
 }

@@ -130,6 +130,14 @@ impl ControlGroup {
         count("oom_kill ").is_some_and(|count| count > 0)
     }
 
+    /// Ends everything in it at once, what forks meanwhile among it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        self.write("cgroup.kill", "1")
+    }
+
     /// The most memory that it had, in bytes.
     pub(crate) fn peak_bytes(&self) -> u64 {
         let peak = fs::read_to_string(self.path.join("memory.peak"));
@@ -139,7 +147,7 @@ impl ControlGroup {
 
 impl Drop for ControlGroup {
     fn drop(&mut self) {
-        let _ = self.write("cgroup.kill", "1");
+        let _ = self.kill();
         let step = Duration::from_millis(5);
         let mut left = REMOVAL;
         while let Err(error) = fs::remove_dir(&self.path) {

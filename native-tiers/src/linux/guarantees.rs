@@ -57,7 +57,10 @@ fn alone(found: &Found, guarantee: Guarantee) -> Told {
         (No, format!("{what}: {reason}"), remedy)
     };
     match guarantee {
-        Guarantee::Files => told(Enforced, "Landlock", ""),
+        Guarantee::Files => {
+            let reason = "Landlock, and no call for a file's mode, owner, times or attributes";
+            told(Enforced, reason, "")
+        }
         Guarantee::SystemCalls => {
             told(Enforced, "a list of allowed calls, no capability, no new privileges", "")
         }

@@ -5,8 +5,9 @@
 //!
 //! Invariant: a run ends at its time or its cancellation, whatever the command
 //! does: the socket is closed to the helper, and if that does not end it within
-//! [`GRACE`] the helper is. Bytes beyond the cap are read, dropped and counted,
-//! so that a command is never stopped by a full pipe.
+//! [`GRACE`] the helper is. What the helper could not end is ended by the control
+//! group of the run, or the run is an error. Bytes beyond the cap are read,
+//! dropped and counted, so that a command is never stopped by a full pipe.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,7 +24,7 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, so
 
 use super::control_group::ControlGroup;
 use crate::helper::Helper;
-use crate::protocol::{Event, Events, Spec, send_spec};
+use crate::protocol::{Boundary, Event, Events, Spec, send_spec};
 
 /// How long the helper has to end everything.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
@@ -50,6 +51,8 @@ pub(crate) struct Ended {
     pub(crate) missing: Vec<Missing>,
     not_started: Option<String>,
     started: bool,
+    /// Something that the command started may still be there.
+    left: bool,
 }
 
 /// What bounds a run from outside.
@@ -121,8 +124,13 @@ pub(crate) fn run(
     let mut reading = Reading::new(ours, stdout, stderr, bounds, started)?;
     reading.until_gone(&mut running)?;
     let status = running.child.wait().map_err(|error| failed("the helper", error))?;
-    let mut ended = reading.ended;
+    let (mut ended, forced) = (reading.ended, reading.forced);
     ended.wall = started.elapsed();
+    // The kernel ends a process namespace with the helper.
+    let namespaces = matches!(spec.boundary, Boundary::Kernel { namespaces: true });
+    if ended.left || (forced && !namespaces) {
+        end_what_is_left(bounds.group.as_ref())?;
+    }
     if let Some(reason) = ended.not_started.take() {
         return Err(NativeError::Command(reason));
     }
@@ -139,6 +147,23 @@ pub(crate) fn run(
     Ok(ended)
 }
 
+/// Ends what the helper could not, by the group that holds it.
+///
+/// # Errors
+/// [`NativeError::Failed`] where nothing holds it.
+fn end_what_is_left(group: Option<&ControlGroup>) -> Result<(), NativeError> {
+    let killed = group.map(ControlGroup::kill);
+    match killed {
+        Some(Ok(())) => Ok(()),
+        Some(Err(error)) => Err(failed("processes of a command are left", error)),
+        None => Err(failed(
+            "processes of a command are left",
+            "they start others faster than they can be ended; look for them, and delegate a \
+             control group to this user, which ends them all at once",
+        )),
+    }
+}
+
 /// The loop over everything that a run says.
 struct Reading<'r> {
     socket: Option<OwnedFd>,
@@ -150,6 +175,8 @@ struct Reading<'r> {
     deadline: Option<Instant>,
     /// When the helper is ended, after it was told to end.
     last: Option<Instant>,
+    /// The helper did not end by itself.
+    forced: bool,
     ended: Ended,
 }
 
@@ -180,6 +207,7 @@ impl<'r> Reading<'r> {
             bounds,
             deadline: started.checked_add(bounds.timeout),
             last: None,
+            forced: false,
             ended: Ended::default(),
         })
     }
@@ -224,7 +252,8 @@ impl<'r> Reading<'r> {
         let now = now();
         if let Some(last) = self.last {
             if now >= last {
-                // It does not answer; what it started ends with it.
+                // It does not answer.
+                self.forced = true;
                 let _ = running.child.kill();
                 self.last = now.checked_add(GRACE);
             }
@@ -233,8 +262,9 @@ impl<'r> Reading<'r> {
         let over = self.deadline.is_some_and(|deadline| now >= deadline);
         let cancelled = self.bounds.cancel.is_cancelled();
         if over || cancelled {
-            self.ended.timed_out = over && !cancelled;
-            self.ended.cancelled = cancelled;
+            // Who cancels what is over already only helps the time along.
+            self.ended.timed_out = over;
+            self.ended.cancelled = cancelled && !over;
             if let Some(socket) = &self.socket {
                 let _ = shutdown(socket, Shutdown::Write);
             }
@@ -298,7 +328,8 @@ impl<'r> Reading<'r> {
             }
             Event::Refused { missing } => ended.missing.extend(missing),
             Event::NotStarted { reason } => ended.not_started = Some(reason),
-            Event::Ended { end, memory_exceeded, peak_bytes } => {
+            Event::Ended { end, memory_exceeded, peak_bytes, left } => {
+                ended.left |= left;
                 ended.end = Some(end);
                 ended.memory_exceeded = memory_exceeded;
                 ended.peak_bytes = ended.peak_bytes.max(peak_bytes);

@@ -9,6 +9,7 @@
 mod control_group;
 mod guarantees;
 mod launch;
+mod scratch;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,7 +23,6 @@ use fumehood_host_fns::{
     Variables,
 };
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
-use tempfile::TempDir;
 
 use crate::helper::{Helper, name_of};
 use crate::protocol::{
@@ -31,6 +31,7 @@ use crate::protocol::{
 };
 use control_group::ControlGroups;
 use launch::{Bounds, Ended};
+use scratch::Scratch;
 
 /// How long finding out what the machine gives may take.
 const TRIAL: Duration = Duration::from_secs(20);
@@ -77,7 +78,7 @@ pub(crate) struct Found {
 pub struct HelperTier {
     kind: Kind,
     helper: Result<Arc<Helper>, Missing>,
-    found: OnceLock<Result<Found, Unavailable>>,
+    found: OnceLock<Found>,
 }
 
 impl HelperTier {
@@ -107,10 +108,14 @@ impl HelperTier {
         Unavailable { tier: self.name().to_owned(), missing }
     }
 
-    /// What the machine gives; found out once.
+    /// What the machine gives; found out once, and again after a failure, which
+    /// may have been of that moment.
     fn found(&self) -> Result<&Found, Unavailable> {
-        let found = self.found.get_or_init(|| self.find_out());
-        found.as_ref().map_err(Clone::clone)
+        if let Some(found) = self.found.get() {
+            return Ok(found);
+        }
+        let found = self.find_out()?;
+        Ok(self.found.get_or_init(|| found))
     }
 
     fn find_out(&self) -> Result<Found, Unavailable> {
@@ -365,7 +370,7 @@ impl NativeTier for HelperTier {
         let mounts = self.mounts(helper, found, command)?;
         let namespaces = matches!(found.boundary, Boundary::Kernel { namespaces: true });
         let scratch = if namespaces { None } else { Some(temporary_dir()?) };
-        let place = scratch.as_ref().map(TempDir::path);
+        let place = scratch.as_ref().map(Scratch::path);
         let work = Work::Command {
             argv: command.argv.clone(),
             env: environment(command, place),
@@ -445,9 +450,8 @@ impl NativeTier for HelperTier {
     }
 }
 
-fn temporary_dir() -> Result<TempDir, NativeError> {
-    let made = tempfile::Builder::new().prefix("fumehood-").tempdir();
-    made.map_err(|error| NativeError::Failed(format!("a temporary directory: {error}")))
+fn temporary_dir() -> Result<Scratch, NativeError> {
+    Scratch::new().map_err(|error| NativeError::Failed(format!("a temporary directory: {error}")))
 }
 
 /// The tier's own few variables, and the command's.

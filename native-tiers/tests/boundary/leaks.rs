@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fumehood_host_fns::NativeTier;
+use fumehood_host_fns::{Access, NativeEnd, NativeTier};
 
-use crate::{landlock, process, run, run_with, said, without_namespaces};
+use crate::{landlock, mount, process, run, run_with, said, without_namespaces};
 
 /// Numbers of processes whose name is `program` and whose first argument, if
 /// there is one, begins with a text.
@@ -63,6 +63,80 @@ for n in range(3):
         let left: Vec<u32> = processes_with(&mark);
         assert!(left.is_empty(), "{tier}: {left:?}");
     }
+}
+
+/// Every tier, with its name.
+fn everywhere(check: impl Fn(&str, &dyn NativeTier) + Sync) {
+    check("boundary", &landlock());
+    check("none", &process());
+    without_namespaces(|| check("alone", &landlock()));
+}
+
+#[test]
+fn a_chain_of_processes_that_fork_and_exit_does_not_outlive_its_run() {
+    // It ends by itself after 25 seconds or 50 000 processes, and tells how far
+    // it is in a file of the host.
+    let chain = "python3 -c '
+import os, time
+end, n = time.monotonic() + 25, 0
+while time.monotonic() < end and n < 50000:
+    if os.fork():
+        os._exit(0)
+    n += 1
+    if n % 8 == 0:
+        with open(\"next\", \"w\") as f: f.write(str(n))
+        os.replace(\"next\", \"beat\")'";
+    everywhere(|name, tier| {
+        let begun = "until [ -s beat ]; do sleep 0.1; done; echo started";
+        for (rest, timeout) in [(begun, 60), ("sleep 60", 8)] {
+            let dir = tempfile::tempdir().unwrap();
+            let host = dir.path().canonicalize().unwrap();
+            let at = host.to_str().unwrap();
+            let result = run_with(tier, &format!("cd {at}; {chain} & {rest}"), |c| {
+                c.timeout = Duration::from_secs(timeout);
+                c.mounts.push(mount(&host, at, Access::ReadWrite, false));
+            });
+            let beat = || std::fs::read_to_string(host.join("beat")).unwrap_or_default();
+            let last = beat();
+            assert!(!last.is_empty(), "{name}: it never started: {}", said(&result));
+            assert_eq!(result.timed_out, timeout == 8, "{name}: {}", said(&result));
+            assert!(result.wall < Duration::from_secs(14), "{name}: {:?}", result.wall);
+            std::thread::sleep(Duration::from_millis(300));
+            assert_eq!(beat(), last, "{name}: it goes on");
+        }
+    });
+}
+
+#[test]
+fn a_command_that_signals_its_whole_group_reaches_itself_only() {
+    everywhere(|name, tier| {
+        let mark = format!("9{:05}", std::process::id() % 100_000);
+        // `kill 0` ends what started the command, if it is of the same group.
+        let text = format!("sleep {mark}1 & trap '' TERM; kill 0; echo alive; exit 3");
+        let result = run(tier, &text);
+        assert_eq!(result.end, NativeEnd::Exited(3), "{name}: {}", said(&result));
+        assert_eq!(result.stdout.text(), "alive\n", "{name}");
+        let text = format!("trap 'kill 0' EXIT; (setsid sleep {mark}2 &); sleep {mark}3 & exit 3");
+        let result = run(tier, &text);
+        let natural = matches!(result.end, NativeEnd::Exited(3) | NativeEnd::Signalled(15));
+        assert!(natural && !result.timed_out, "{name}: {}", said(&result));
+        assert!(processes_with(&mark).is_empty(), "{name}: {:?}", processes_with(&mark));
+    });
+}
+
+#[test]
+fn a_temporary_directory_is_removed_also_if_it_was_shut() {
+    let gone = |tier: &dyn NativeTier, text: &str| {
+        let result = run(tier, text);
+        let place = result.stdout.text();
+        let place = std::path::Path::new(place.trim());
+        assert!(place.is_absolute(), "{}", said(&result));
+        assert!(!place.exists(), "{} is left", place.display());
+    };
+    gone(&process(), "mkdir -p \"$TMPDIR/a/b\"; chmod 0 \"$TMPDIR/a\"; echo \"$TMPDIR\"");
+    without_namespaces(|| {
+        gone(&landlock(), "cd \"$TMPDIR\"; mkdir a; (umask 777; mkdir a/b); echo \"$TMPDIR\"");
+    });
 }
 
 #[test]

@@ -32,6 +32,17 @@ fn refused(tier: &dyn NativeTier) -> Unavailable {
 }
 
 #[test]
+fn a_failure_that_passes_is_not_remembered() {
+    for tier in [landlock(), process()] {
+        let failing = [(libc::SYS_socketpair, libc::EMFILE)];
+        let unavailable = with_failing(&failing, || tier.prepare(&[]).unwrap_err());
+        assert_eq!(names(&unavailable), ["helper"]);
+        tier.prepare(&[]).unwrap();
+        assert!(run(&tier, "echo ran").stdout.text().contains("ran"));
+    }
+}
+
+#[test]
 fn without_landlock_nothing_runs() {
     for errno in [libc::ENOSYS, libc::EOPNOTSUPP] {
         let unavailable =

@@ -369,14 +369,22 @@ fn containers_whose_maker_is_gone_are_removed() {
     };
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let since = stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap().to_owned();
-    let (gone, own) = (made("1:1"), made(&format!("{}:{since}", std::process::id())));
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let space = std::fs::metadata("/proc/self/ns/pid").unwrap();
+    let here = format!("{}:{}", boot.trim(), std::os::unix::fs::MetadataExt::ino(&space));
+    let gone = made(&format!("2000000000:1:{here}"));
+    let own = made(&format!("{}:{since}:{here}", std::process::id()));
+    // Of a client whose processes are not seen here.
+    let foreign = made("2000000000:1:another-start:1");
     let removed = DockerTier::clean(socket).unwrap();
-    assert!(removed.contains(&gone) && !removed.contains(&own));
+    assert!(removed.contains(&gone) && !removed.contains(&own) && !removed.contains(&foreign));
     runtime.block_on(async {
         let path = socket.to_str().unwrap();
         let engine = bollard::Docker::connect_with_unix(path, 60, bollard::API_DEFAULT_VERSION);
         let engine = engine.unwrap().negotiate_version().await.unwrap();
-        let options = None::<bollard::query_parameters::RemoveContainerOptions>;
-        engine.remove_container(&own, options).await.unwrap();
+        for id in [&own, &foreign] {
+            let options = None::<bollard::query_parameters::RemoveContainerOptions>;
+            engine.remove_container(id, options).await.unwrap();
+        }
     });
 }

@@ -74,7 +74,7 @@ pub(crate) fn install(given: &Given, view: Option<&View>) -> Result<Vec<String>,
     if weaken::off(weaken::Defence::Filter) {
         return Ok(controls);
     }
-    seccomp::install().map_err(|error| {
+    seccomp::install(!namespaces).map_err(|error| {
         let remedy = "use a kernel with CONFIG_SECCOMP_FILTER, or allow `seccomp` in the container";
         Refusal::one("system-calls", error.to_string(), remedy)
     })?;

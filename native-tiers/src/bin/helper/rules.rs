@@ -4,7 +4,9 @@
 //! [`NOT_THERE`] answered as if the kernel were older, so that programs take
 //! their other way. Everything else is answered with `EPERM`. Calls that only
 //! x86-64 has are in [`ALLOWED_OLDER`]; a system call of another architecture
-//! or of the x32 table ends the process.
+//! or of the x32 table ends the process. Where the file system and the processes
+//! of the machine are in reach, [`REFUSED_ALONE`], [`REFUSED_ALONE_OLDER`] and
+//! [`conditional_alone`] take some of it away again.
 //!
 //! Left out on purpose: sockets (no network, no daemon of this machine, no
 //! netlink, no `AF_ALG`, no `AF_VSOCK`); namespaces (`unshare`, `setns`,
@@ -34,7 +36,8 @@ pub(crate) const ALLOWED: &[c_long] = &[
     libc::SYS_fstat, libc::SYS_fstatfs, libc::SYS_getdents64, libc::SYS_fchdir,
     libc::SYS_fchmod, libc::SYS_fchown, libc::SYS_fsetxattr, libc::SYS_fgetxattr,
     libc::SYS_flistxattr, libc::SYS_fremovexattr,
-    // Files by path: Landlock decides.
+    // Files by path: Landlock decides, but for modes, owners, times, attributes
+    // and watches, of which it hears nothing: see `REFUSED_ALONE`.
     libc::SYS_openat, libc::SYS_openat2, libc::SYS_newfstatat, libc::SYS_statx,
     libc::SYS_statfs, libc::SYS_truncate, libc::SYS_faccessat, libc::SYS_faccessat2,
     libc::SYS_readlinkat, libc::SYS_mkdirat, libc::SYS_unlinkat, libc::SYS_renameat,
@@ -115,18 +118,58 @@ pub(crate) const ALLOWED_OLDER: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) const ALLOWED_OLDER: &[c_long] = &[];
 
+/// What is not allowed without a mount namespace. Every file of the machine can
+/// then be named, or opened where the system's directories may be read, and
+/// Landlock has no hook for these: the owner of a file could change it from
+/// inside although no rule gives it.
+#[rustfmt::skip]
+pub(crate) const REFUSED_ALONE: &[c_long] = &[
+    // Modes and owners.
+    libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchmodat2, libc::SYS_fchown,
+    libc::SYS_fchownat,
+    // Attributes, lists of access rights among them.
+    libc::SYS_setxattr, libc::SYS_lsetxattr, libc::SYS_fsetxattr, libc::SYS_removexattr,
+    libc::SYS_lremovexattr, libc::SYS_fremovexattr,
+    // Tells who uses a file; `fanotify` is allowed nowhere.
+    libc::SYS_inotify_add_watch,
+];
+
+/// The older calls of that kind; `utimensat` has a condition.
+#[cfg(target_arch = "x86_64")]
+#[rustfmt::skip]
+pub(crate) const REFUSED_ALONE_OLDER: &[c_long] = &[
+    libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes,
+    libc::SYS_futimesat,
+];
+
+/// aarch64 never had them.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) const REFUSED_ALONE_OLDER: &[c_long] = &[];
+
 /// A condition on one argument: its place, its width, how, with what.
 pub(crate) type Condition = (u8, SeccompCmpArgLen, SeccompCmpOp, u64);
 
 /// `CLONE_NEW*` of `linux/sched.h`; `CLONE_NEWTIME` shares its bit with the
 /// signal at the end and means nothing to `clone`.
 pub(crate) const NAMESPACE_FLAGS: u64 = 0x7e02_0000;
-/// `TIOCSTI`: types into a terminal.
-const TYPE_INTO_TERMINAL: u64 = 0x5412;
-/// `TIOCLINUX`: the same and more, on a console.
-const CONSOLE_CONTROL: u64 = 0x541c;
-/// `TIOCSETD`: gives a terminal a line discipline, which loads a module.
-const SET_LINE_DISCIPLINE: u64 = 0x5423;
+/// Requests of `ioctl` to terminals that are never allowed.
+const TERMINAL_REQUESTS: &[u64] = &[
+    0x5412, // TIOCSTI: types into a terminal.
+    0x541c, // TIOCLINUX: the same and more, on a console.
+    0x5423, // TIOCSETD: gives it a line discipline, which loads a module.
+];
+/// Requests that change a file through a descriptor that can only read it, as
+/// `linux/fs.h` and its neighbours number them on 64-bit machines.
+const FILE_REQUESTS: &[u64] = &[
+    0x4008_6602, // FS_IOC_SETFLAGS
+    0x4004_6602, // FS_IOC32_SETFLAGS
+    0x4008_7602, // FS_IOC_SETVERSION
+    0x4004_7602, // FS_IOC32_SETVERSION
+    0x4008_6604, // EXT4_IOC_SETVERSION
+    0x401c_5820, // FS_IOC_FSSETXATTR
+    0x4080_6685, // FS_IOC_ENABLE_VERITY
+    0x800c_6613, // FS_IOC_SET_ENCRYPTION_POLICY
+];
 const AF_UNIX: u64 = 1;
 /// What of a socket's type is no flag.
 const TYPE_MASK: u64 = 0xf;
@@ -145,6 +188,23 @@ const PRCTL: &[i32] = &[
     libc::PR_GET_THP_DISABLE, libc::PR_SET_VMA, libc::PR_CAP_AMBIENT,
 ];
 
+/// The second argument is none of these.
+fn other_than(requests: &[&[u64]]) -> Vec<Condition> {
+    requests.iter().flat_map(|some| some.iter()).map(|one| (1, Dword, Ne, *one)).collect()
+}
+
+/// Calls that are allowed under a condition only without namespaces; for these
+/// it takes the place of what else is said of them.
+pub(crate) fn conditional_alone() -> Vec<(c_long, Vec<Vec<Condition>>)> {
+    vec![
+        // An open file is given the time of now; no name and no other time.
+        (libc::SYS_utimensat, vec![vec![(1, Qword, Eq, 0), (2, Qword, Eq, 0), (3, Dword, Eq, 0)]]),
+        (libc::SYS_ioctl, vec![other_than(&[TERMINAL_REQUESTS, FILE_REQUESTS])]),
+        // On which processors others run, the helper among them.
+        (libc::SYS_sched_setaffinity, vec![vec![(0, Dword, Eq, 0)]]),
+    ]
+}
+
 /// Calls that are allowed if one of the lists of conditions holds whole.
 pub(crate) fn conditional() -> Vec<(c_long, Vec<Vec<Condition>>)> {
     let options = PRCTL.iter().map(|option| {
@@ -155,14 +215,7 @@ pub(crate) fn conditional() -> Vec<(c_long, Vec<Vec<Condition>>)> {
     let personalities = [0, 0xffff_ffff].map(|value| vec![(0, Dword, Eq, value)]);
     vec![
         (libc::SYS_clone, vec![vec![(0, Qword, MaskedEq(NAMESPACE_FLAGS), 0)]]),
-        (
-            libc::SYS_ioctl,
-            vec![vec![
-                (1, Dword, Ne, TYPE_INTO_TERMINAL),
-                (1, Dword, Ne, CONSOLE_CONTROL),
-                (1, Dword, Ne, SET_LINE_DISCIPLINE),
-            ]],
-        ),
+        (libc::SYS_ioctl, vec![other_than(&[TERMINAL_REQUESTS])]),
         // A datagram socket of a pair could still send to any name.
         (
             libc::SYS_socketpair,

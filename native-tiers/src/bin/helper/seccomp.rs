@@ -12,7 +12,10 @@ use seccompiler::{
     sock_filter,
 };
 
-use crate::rules::{ALLOWED, ALLOWED_OLDER, NOT_THERE, conditional};
+use crate::rules::{
+    ALLOWED, ALLOWED_OLDER, NOT_THERE, REFUSED_ALONE, REFUSED_ALONE_OLDER, conditional,
+    conditional_alone,
+};
 
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: TargetArch = TargetArch::x86_64;
@@ -29,11 +32,20 @@ fn error(number: i32) -> SeccompAction {
     SeccompAction::Errno(u32::try_from(number).unwrap_or(1))
 }
 
-/// What is allowed; the rest is `EPERM`, another architecture the end.
-pub(crate) fn allowed() -> Result<BpfProgram, Failure> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        ALLOWED.iter().chain(ALLOWED_OLDER).map(|number| (*number, Vec::new())).collect();
-    for (number, choices) in conditional() {
+/// What is allowed; the rest is `EPERM`, another architecture the end. `alone`:
+/// without namespaces.
+pub(crate) fn allowed(alone: bool) -> Result<BpfProgram, Failure> {
+    let refused = |number: &i64| {
+        alone && REFUSED_ALONE.iter().chain(REFUSED_ALONE_OLDER).any(|one| one == number)
+    };
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED
+        .iter()
+        .chain(ALLOWED_OLDER)
+        .filter(|number| !refused(number))
+        .map(|number| (*number, Vec::new()))
+        .collect();
+    let stricter = if alone { conditional_alone() } else { Vec::new() };
+    for (number, choices) in conditional().into_iter().chain(stricter) {
         let mut all = Vec::new();
         for conditions in choices {
             let conditions = conditions
@@ -74,8 +86,8 @@ fn x32_check() -> Vec<sock_filter> {
 }
 
 /// Installs both filters in this thread, for ever.
-pub(crate) fn install() -> Result<(), Failure> {
-    let (first, second) = (allowed()?, not_there()?);
+pub(crate) fn install(alone: bool) -> Result<(), Failure> {
+    let (first, second) = (allowed(alone)?, not_there()?);
     seccompiler::apply_filter(&first)?;
     seccompiler::apply_filter(&second)?;
     Ok(())
@@ -153,10 +165,59 @@ mod tests {
 
     #[test]
     fn the_filters_can_be_made() {
-        assert!(allowed().unwrap().len() < 4096);
+        assert!(allowed(false).unwrap().len() < 4096);
+        assert!(allowed(true).unwrap().len() < 4096);
         let program = not_there().unwrap();
         if cfg!(target_arch = "x86_64") {
             assert_eq!(program.get(1).map(|one| one.k), Some(X32_BIT));
         }
+    }
+
+    /// Whether calls are answered with `EPERM` under a filter.
+    fn refused(alone: bool, calls: &[(i64, [i64; 4])]) -> Vec<bool> {
+        let calls = calls.to_vec();
+        let work = move || {
+            seccompiler::apply_filter(&allowed(alone).unwrap()).unwrap();
+            let answer = |(number, arguments): (i64, [i64; 4])| {
+                let error = crate::raw::attempt(number, arguments).err();
+                error.and_then(|error| error.raw_os_error()) == Some(libc::EPERM)
+            };
+            calls.into_iter().map(answer).collect()
+        };
+        std::thread::spawn(work).join().unwrap()
+    }
+
+    #[test]
+    fn without_namespaces_no_call_changes_what_landlock_does_not_judge() {
+        let numbers = REFUSED_ALONE.iter().chain(REFUSED_ALONE_OLDER);
+        // Arguments that no kernel takes: nothing is changed where it is allowed.
+        let mut calls: Vec<_> = numbers.map(|number| (*number, [-1, 0, 0, 0])).collect();
+        for (number, _) in &calls {
+            assert!(ALLOWED.iter().chain(ALLOWED_OLDER).any(|one| one == number), "{number}");
+        }
+        let (nobody, no_file) = (0x3fff_ffff, -1);
+        calls.extend([
+            (libc::SYS_utimensat, [no_file, 1, 0, 0]),
+            (libc::SYS_utimensat, [no_file, 0, 1, 0]),
+            (libc::SYS_utimensat, [no_file, 0, 0, 0x1000]),
+            (libc::SYS_sched_setaffinity, [nobody, 0, 0, 0]),
+            (libc::SYS_ioctl, [no_file, 0x4008_6602, 0, 0]),
+            (libc::SYS_ioctl, [no_file, 0x401c_5820, 0, 0]),
+        ]);
+        let alone = refused(true, &calls);
+        let with_namespaces = refused(false, &calls);
+        for ((call, alone), with_namespaces) in calls.iter().zip(alone).zip(with_namespaces) {
+            assert!(alone && !with_namespaces, "{call:?}");
+        }
+        // What stays: the time of now for an open file, and what is its own.
+        let own = [
+            (libc::SYS_utimensat, [no_file, 0, 0, 0]),
+            (libc::SYS_sched_setaffinity, [0, 0, 0, 0]),
+            (libc::SYS_ioctl, [no_file, 0x5401, 0, 0]),
+        ];
+        assert_eq!(refused(true, &own), [false; 3]);
+        // A terminal stays shut in both.
+        let typed = [(libc::SYS_ioctl, [no_file, 0x5412, 0, 0])];
+        assert_eq!((refused(true, &typed), refused(false, &typed)), (vec![true], vec![true]));
     }
 }

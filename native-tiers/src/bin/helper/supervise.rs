@@ -2,13 +2,13 @@
 //!
 //! Invariant: a process of the command ends before the helper does, on every
 //! path: with namespaces the kernel ends all when the first process of theirs
-//! ends; without, the helper adopts every orphan and does not end while it has
-//! a child.
+//! ends; without, the helper adopts every orphan and ends its children until it
+//! has none, or says that it could not.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fumehood_host_fns::{Missing, NativeEnd};
 use fumehood_native_tiers::protocol::{Boundary, Event, Spec, Work, receive_spec, send_event};
@@ -27,6 +27,18 @@ use fumehood_policies::weaken;
 
 /// How often orphans that ended are waited for, at least.
 const REAP_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How long what a command left may take to end, without namespaces; less than
+/// the other side waits for this program.
+const END_WITHIN: Duration = Duration::from_millis(1500);
+
+/// Of so many looks at the children one is at everything below them.
+const LOOKS: u32 = 16;
+
+#[allow(clippy::disallowed_methods, reason = "the clock of the helper")]
+fn now() -> Instant {
+    Instant::now()
+}
 
 /// Everything that a run was given.
 pub(crate) struct Given {
@@ -149,7 +161,7 @@ fn inside(given: &Given) -> Result<(), Refusal> {
         Refusal::one("process-tree", format!("/proc: {error}"), "see `doctor` for this kernel")
     })?;
     let command = start(given, Some(&view))?;
-    supervise(given, command, processes)
+    supervise(given, command, processes.as_ref())
 }
 
 /// No namespaces: the helper adopts every orphan itself.
@@ -163,7 +175,11 @@ fn without_namespaces(given: &Given) -> Result<(), Refusal> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|error| failed("prctl", &error.into()))?;
     let command = start(given, None)?;
-    supervise(given, command, Some(processes))
+    let ended = supervise(given, command, Some(&processes));
+    if ended.is_err() {
+        end_all(&processes, command);
+    }
+    ended
 }
 
 /// Starts the command in a child.
@@ -181,6 +197,10 @@ fn start(given: &Given, view: Option<&View>) -> Result<Pid, Refusal> {
 /// Puts the boundary around this process and becomes the command. Returns what
 /// went wrong.
 fn become_command(given: &Given, view: Option<&View>) -> Event {
+    // A session and a group of its own: `kill 0` does not reach the helper.
+    if let Err(error) = rustix::process::setsid() {
+        return Event::NotStarted { reason: format!("a session cannot be made: {error}") };
+    }
     let mut controls = match boundary::install(given, view) {
         Ok(controls) => controls,
         Err(refusal) => return Event::Refused { missing: refusal.missing },
@@ -220,15 +240,15 @@ fn become_command(given: &Given, view: Option<&View>) -> Event {
 
 /// Waits for the command, keeps its memory within bounds, and ends everything
 /// that it left.
-fn supervise(given: &Given, command: Pid, processes: Option<Processes>) -> Result<(), Refusal> {
+fn supervise(given: &Given, command: Pid, processes: Option<&Processes>) -> Result<(), Refusal> {
     let namespaces = matches!(given.spec.boundary, Boundary::Kernel { namespaces: true });
     let pidfd = pidfd_open(command, PidfdFlags::empty())
         .map_err(|error| failed("pidfd_open", &error.into()))?;
-    let watched = (!given.spec.control_group).then_some(processes.as_ref()).flatten();
+    let watched = (!given.spec.control_group).then_some(processes).flatten();
     let mut watch =
         watched.map(|processes| MemoryWatch::new(processes, given.spec.limits.memory_bytes));
-    let mut end = None;
-    while end.is_none() {
+    let (mut end, mut left) = (None, None);
+    while end.is_none() && left.is_none() {
         end = reap(command).map_err(|error| failed("waitpid", &error))?;
         if end.is_some() {
             break;
@@ -246,16 +266,26 @@ fn supervise(given: &Given, command: Pid, processes: Option<Processes>) -> Resul
             && !weaken::off(weaken::Defence::MemoryWatch);
         if gone || too_much {
             let _ = pidfd_send_signal(&pidfd, Signal::KILL);
-            end = end_all(namespaces, processes.as_ref(), command);
+            match processes {
+                // The end of this process ends what is left.
+                Some(processes) if namespaces => processes.end(),
+                Some(processes) => {
+                    let swept = end_all(processes, command);
+                    (end, left) = (swept.end, Some(swept.left));
+                }
+                None => {}
+            }
         }
     }
-    if !namespaces {
-        end_all(namespaces, processes.as_ref(), command);
-    }
+    let left = match (left, processes) {
+        (Some(left), _) => left,
+        (None, Some(processes)) if !namespaces => end_all(processes, command).left,
+        (None, _) => false,
+    };
     let (peak_bytes, memory_exceeded) =
         watch.map_or((0, false), |watch| (watch.peak(), watch.was_exceeded()));
     let end = end.unwrap_or(NativeEnd::Signalled(Signal::KILL.as_raw()));
-    let _ = given.tell(&Event::Ended { end, memory_exceeded, peak_bytes });
+    let _ = given.tell(&Event::Ended { end, memory_exceeded, peak_bytes, left });
     Ok(())
 }
 
@@ -286,29 +316,40 @@ fn end_of(status: WaitStatus) -> NativeEnd {
     }
 }
 
-/// Ends every process below this one, and gives the end of the command if it
-/// was among them. With namespaces the end of this process ends what is left.
-/// Without, orphans become children of this process, so that there is none left
-/// when it has no child.
-fn end_all(namespaces: bool, processes: Option<&Processes>, command: Pid) -> Option<NativeEnd> {
-    let processes = processes?;
-    let mut end = None;
-    loop {
-        processes.end();
-        if namespaces {
-            return None;
+/// What came of ending everything.
+struct Swept {
+    /// The end of the command, if it was among it.
+    end: Option<NativeEnd>,
+    /// Something is still there.
+    left: bool,
+}
+
+/// Ends every process below this one. Each orphan becomes a child of this
+/// process, so that there is none left when it has no child. A child that forks
+/// and exits faster than `/proc` can be gone through is ended as a child: only
+/// its number is needed.
+fn end_all(processes: &Processes, command: Pid) -> Swept {
+    let started = now();
+    let mut swept = Swept { end: None, left: true };
+    let mut looks = 0_u32;
+    while started.elapsed() < END_WITHIN {
+        let known = processes.end_children();
+        if !known || looks.is_multiple_of(LOOKS) {
+            processes.end();
         }
+        looks = looks.wrapping_add(1);
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) if pid == command => end = Some(end_of(status)),
+                Ok(Some((pid, status))) if pid == command => swept.end = Some(end_of(status)),
                 Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
                 Ok(None) => break,
                 // No child is left.
-                Err(_) => return end,
+                Err(_) => return Swept { left: false, ..swept },
             }
         }
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::yield_now();
     }
+    swept
 }
 
 /// One thing that is missing, for the modules of the boundary.

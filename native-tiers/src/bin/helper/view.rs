@@ -377,11 +377,19 @@ fn attach_proc(given: &Given, root: &OwnedFd, null: &OwnedFd) -> io::Result<Opti
     Ok(Some(proc))
 }
 
-/// `RLIMIT_NPROC` does not bind the machine's root user; since Linux 6.14 a
-/// process namespace has a largest number of its own, of which the kernel keeps
-/// the first 300 to itself. Before, the watch alone bounds them.
+/// The first kernel on which a process namespace has a largest number of its
+/// own; before, the setting is that of the whole machine.
+const OWN_LARGEST_NUMBER: (u32, u32) = (6, 14);
+
+/// `RLIMIT_NPROC` does not bind the machine's root user, but the largest number
+/// of the namespace does, of which the kernel keeps the first 300 to itself.
+/// Where it has none of its own the watch alone bounds them.
 fn bound_processes(given: &Given, proc: &OwnedFd) {
     if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let kernel = rustix::system::uname();
+    if kernel_version(&kernel.release().to_string_lossy()).is_none_or(|v| v < OWN_LARGEST_NUMBER) {
         return;
     }
     let most = given.spec.limits.processes.saturating_add(300);
@@ -389,6 +397,15 @@ fn bound_processes(given: &Given, proc: &OwnedFd) {
     if let Ok(file) = openat(proc, "sys/kernel/pid_max", flags, Mode::empty()) {
         let _ = rustix::io::write(&file, most.to_string().as_bytes());
     }
+}
+
+/// The first two numbers of a kernel's release, such as `6.14.0-rc3`.
+fn kernel_version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.splitn(3, '.');
+    let first = parts.next()?.parse().ok()?;
+    let second = parts.next()?;
+    let digits = second.find(|c: char| !c.is_ascii_digit()).unwrap_or(second.len());
+    Some((first, second.get(..digits)?.parse().ok()?))
 }
 
 /// Builds it and makes it the root of this process.
@@ -457,4 +474,23 @@ fn enter(root: &OwnedFd) -> io::Result<()> {
     rustix::process::pivot_root(".", ".")?;
     unmount(".", UnmountFlags::DETACH)?;
     Ok(rustix::process::chdir("/")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_kernel_that_bounds_a_namespace_alone_is_told_to() {
+        let own = |release| kernel_version(release).is_some_and(|v| v >= OWN_LARGEST_NUMBER);
+        for release in ["6.14.0", "6.14-rc1", "6.14", "6.100.2-generic", "7.0.1", "10.0"] {
+            assert!(own(release), "{release}");
+        }
+        for release in ["6.13.9", "6.9.0", "6.1.140-lts", "5.15.0-91-generic", "4.4.0", "6", ""] {
+            assert!(!own(release), "{release}");
+        }
+        for release in ["x", "6.x", "6.", ".14", "-6.14", "99999999999.1"] {
+            assert_eq!(kernel_version(release), None, "{release}");
+        }
+    }
 }

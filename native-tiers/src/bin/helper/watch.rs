@@ -5,7 +5,8 @@
 //!
 //! Invariant: a process is signalled through a descriptor of it, after it was
 //! looked at through that descriptor's own number, so that no other process
-//! that got the number later is hit.
+//! that got the number later is hit. A child of this process is signalled by its
+//! number, which is its own until this process has waited for it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::fs::{Dir, Mode, OFlags, openat};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 /// How often the memory of a run is summed.
 pub(crate) const WATCH_INTERVAL: Duration = Duration::from_millis(20);
@@ -132,6 +133,35 @@ impl Processes {
         }
     }
 
+    /// Children of this process that were not waited for, of all its threads;
+    /// as many as fit into one reading. None where the kernel does not tell.
+    fn children(&self) -> Option<Vec<Pid>> {
+        let Which::Below(top) = self.which else { return None };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let path = format!("{top}/task");
+        let threads = openat(&self.proc, path.as_str(), flags, Mode::empty()).ok()?;
+        let mut children = Vec::new();
+        for thread in Dir::read_from(&threads).ok()? {
+            let thread = thread.ok()?;
+            let Ok(number) = thread.file_name().to_str().unwrap_or_default().parse::<i32>() else {
+                continue;
+            };
+            let text = self.read(top, &format!("task/{number}/children")).ok()?;
+            children.extend(numbers(&text).into_iter().filter_map(Pid::from_raw));
+        }
+        Some(children)
+    }
+
+    /// Sends SIGKILL to every child of this process at once. Whether they could
+    /// be found: a kernel without `CONFIG_PROC_CHILDREN` does not tell.
+    pub(crate) fn end_children(&self) -> bool {
+        let Some(children) = self.children() else { return false };
+        for child in children {
+            let _ = kill_process(child, Signal::KILL);
+        }
+        true
+    }
+
     /// Memory of a process that is its own, in bytes, and its threads, from
     /// `status`: a page that several have counts for each of them.
     fn look(&self, pid: i32) -> (u64, u64) {
@@ -147,6 +177,18 @@ impl Processes {
             Err(_) => self.look(pid).0,
         }
     }
+}
+
+/// The numbers of a list, each with a space behind it: one that was cut is left
+/// out, since what is left of it is the number of another process.
+fn numbers(text: &[u8]) -> Vec<i32> {
+    let text = String::from_utf8_lossy(text);
+    let whole = text.rsplit_once(' ').map_or("", |(whole, _)| whole);
+    whole
+        .split(' ')
+        .filter_map(|number| number.parse::<i32>().ok())
+        .filter(|number| *number > 1)
+        .collect()
 }
 
 /// The sum of the numbers of fields.
@@ -228,5 +270,28 @@ mod tests {
         assert!(!list.contains(&i32::try_from(std::process::id()).unwrap()));
         processes.end();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_number_that_was_cut_is_nobodys() {
+        assert_eq!(numbers(b"12 345 6789 "), [12, 345, 6789]);
+        assert_eq!(numbers(b"12 345 67"), [12, 345]);
+        assert!(numbers(b"12").is_empty() && numbers(b"").is_empty());
+        // Never everything, and never the first process.
+        assert_eq!(numbers(b"-1 0 1 7 "), [7]);
+    }
+
+    #[test]
+    fn children_of_every_thread_are_told() {
+        use std::os::unix::process::ExitStatusExt as _;
+        let processes = Processes::below_this_one().unwrap();
+        #[allow(clippy::disallowed_methods, reason = "a test needs a child")]
+        let mut child = std::process::Command::new("/bin/sleep").arg("60").spawn().unwrap();
+        let number = i32::try_from(child.id()).unwrap();
+        if let Some(children) = processes.children() {
+            assert!(children.contains(&Pid::from_raw(number).unwrap()), "{children:?}");
+        }
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
     }
 }
