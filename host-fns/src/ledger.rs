@@ -24,6 +24,9 @@ use crate::report::{Denials, Repeated};
 /// Sums that a run may write beside those of its descriptors: the streams
 /// without one, and the operations that only look.
 const OTHER_SUMS: u32 = 16;
+/// Most sums of denials that came again for which room is held; further ones
+/// are written only where there is room that nobody was promised.
+const HELD_DENIALS: u32 = 1000;
 
 /// Audit, budgets and denials of one session.
 pub(crate) struct Ledger {
@@ -105,7 +108,8 @@ impl Ledger {
         meter: SharedMeter,
         limits: &Limits,
     ) -> Result<Self, AuditUnavailable> {
-        let held_sums = limits.descriptors.saturating_add(OTHER_SUMS);
+        let denials = limits.denials_kept.min(HELD_DENIALS);
+        let held_sums = limits.descriptors.saturating_add(OTHER_SUMS).saturating_add(denials);
         audit.hold_room(held_sums)?;
         let below_root = policy.mounts().iter().filter(|mount| !mount.at.is_root());
         let mounts = below_root.map(|mount| mount.at.clone()).collect();
@@ -377,9 +381,22 @@ impl Ledger {
         verdict: Verdict,
         why: Refused,
     ) -> Refused {
+        self.deny_previewed(operation, target, verdict, why, None)
+    }
+
+    /// The same, with a few words about it in the record.
+    pub(crate) fn deny_previewed(
+        &mut self,
+        operation: &'static str,
+        target: &Target,
+        verdict: Verdict,
+        why: Refused,
+        preview: Option<Arc<str>>,
+    ) -> Refused {
         if self.count_denial(operation, target, verdict, &why) {
             let rule = Arc::clone(&why.rule);
-            let entry = self.plain(operation, target.clone(), verdict, rule, Phase::Intent);
+            let mut entry = self.plain(operation, target.clone(), verdict, rule, Phase::Intent);
+            entry.preview = preview;
             // Nothing happens, so nothing is lost if the sink is full.
             let _ = self.record(entry);
         }

@@ -91,12 +91,21 @@ pub struct Report {
 #[derive(Debug)]
 pub(crate) struct Denials {
     limit: usize,
-    seen: BTreeMap<DenialKey, (usize, Verdict)>,
+    seen: BTreeMap<DenialKey, Seen>,
     list: Vec<Denial>,
     not_listed: u64,
 }
 
 type DenialKey = (&'static str, Target, Arc<str>);
+
+#[derive(Debug)]
+struct Seen {
+    /// Its place in the list.
+    at: usize,
+    verdict: Verdict,
+    /// How many of its repetitions were given as [`Repeated`].
+    summed: u64,
+}
 
 /// A denial that came again, so often after its first time.
 pub(crate) struct Repeated {
@@ -121,14 +130,14 @@ impl Denials {
         why: &Refused,
     ) -> bool {
         let key = (operation, target.clone(), Arc::clone(&why.rule));
-        if let Some(denial) = self.seen.get(&key).and_then(|(at, _)| self.list.get_mut(*at)) {
+        if let Some(denial) = self.seen.get(&key).and_then(|seen| self.list.get_mut(seen.at)) {
             denial.count = denial.count.saturating_add(1);
             return false;
         }
         if self.list.len() >= self.limit {
             self.not_listed = self.not_listed.saturating_add(1);
         } else {
-            self.seen.insert(key, (self.list.len(), verdict));
+            self.seen.insert(key, Seen { at: self.list.len(), verdict, summed: 0 });
             self.list.push(Denial {
                 operation: operation.to_owned(),
                 target: target.to_string(),
@@ -141,15 +150,18 @@ impl Denials {
         true
     }
 
-    /// Those that came again since the last report, in a fixed order.
-    pub(crate) fn repeated(&self) -> Vec<Repeated> {
-        let again =
-            |((operation, target, rule), (at, verdict)): (&DenialKey, &(usize, Verdict))| {
-                let times = self.list.get(*at)?.count.checked_sub(1).filter(|times| *times != 0)?;
-                let (target, rule) = (target.clone(), Arc::clone(rule));
-                Some(Repeated { operation, target, rule, verdict: *verdict, times })
-            };
-        self.seen.iter().filter_map(again).collect()
+    /// Those that came again since this was asked last, in a fixed order.
+    pub(crate) fn repeated(&mut self) -> Vec<Repeated> {
+        let Self { seen, list, .. } = self;
+        let again = |((operation, target, rule), seen): (&DenialKey, &mut Seen)| {
+            let repetitions = list.get(seen.at)?.count.saturating_sub(1);
+            let times = repetitions.saturating_sub(seen.summed);
+            seen.summed = repetitions;
+            let (target, rule) = (target.clone(), Arc::clone(rule));
+            let verdict = seen.verdict;
+            (times != 0).then_some(Repeated { operation, target, rule, verdict, times })
+        };
+        seen.iter_mut().filter_map(again).collect()
     }
 
     pub(crate) fn take(&mut self) -> (Vec<Denial>, u64) {

@@ -50,25 +50,32 @@ def parse(raw, kinds):
 
 def lines(data, kinds):
     """Yields (line, bytes, hash) along the chain; None where it breaks; and the torn end."""
-    parts, prev, seq, time, at = data.split(b"\n"), bytes(32), 0, 0, 0
+    parts, prev, seq, time, at, first = data.split(b"\n"), bytes(32), 0, 0, 0, 0
     while at < len(parts) - 1:
-        raw, torn = parts[at], None
+        torn, first = None, at
+        while at < len(parts) - 1 and parts[at].endswith(b"#"):
+            at += 1
         try:
-            try:
-                line = parse(raw, kinds)
-            except Broken:
-                torn = [len(raw), hashlib.sha256(raw).hexdigest()]
-                need(len(raw) <= 131072 and at + 1 < len(parts) - 1)
-                at, raw = at + 1, parts[at + 1]
-                line = parse(raw, kinds)
+            need(all(len(part) <= 131073 for part in parts[first:at]))
+            if at == len(parts) - 1:  # perhaps a recovery that was torn as well
+                break
+            if at > first:
+                aside = b"\n".join(parts[first:at])
+                torn = [len(aside), hashlib.sha256(aside).hexdigest()]
+            raw = parts[at]
+            line = parse(raw, kinds)
             need(line["seq"] == seq and line["prev"] == prev.hex() and line["time_us"] >= time)
             need(torn == ([line.get("torn_bytes"), line.get("torn_sha256")] if TORN.split()[0] in line or TORN.split()[1] in line else None))
         except Broken:
             yield None, seq, None
             return
         prev, seq, time, at = hashlib.sha256(prev + raw).digest(), seq + 1, line["time_us"], at + 1
+        first = at
         yield line, raw, prev.hex()
-    yield "end", seq, parts[-1]
+    if len(parts[-1]) > 131073:
+        yield None, seq, None
+    else:
+        yield "end", seq, b"\n".join(parts[first:])
 
 
 def certified(line):
@@ -80,13 +87,20 @@ def signed(line, raw, key, purpose):
 
 
 def entries(data, session, install, state):
+    def holds(line, raw):
+        return line["install"] == install and certified(line) and signed(line, raw, line["key"], "witness")
+
+    last = None  # of another session, not checked: the signature of the last entry covers all before it
     for line, raw, _ in lines(data, WITNESS):
         if line == "end":
+            state["holds"] = last is None or holds(*last)
             return
-        if line is None or line["session"] == session and not (line["install"] == install and certified(line) and signed(line, raw, line["key"], "witness")):
+        own = line is not None and line["session"] == session
+        if line is None or own and not holds(line, raw):
             state["holds"] = False
             return
-        if line["session"] == session and "at" in line:
+        last = None if own else (line, raw)
+        if own and "at" in line:
             yield line
 
 

@@ -5,7 +5,7 @@
 //!
 //! Invariant: `hash_n = SHA-256(hash_{n-1} ‖ bytes of line n)`, beginning with
 //! 32 zero bytes, newlines not counted; a line's `prev` is `hash_{n-1}`. A
-//! reader keeps two lines at most, however long the file is.
+//! reader keeps one line at most, however long the file is.
 
 use std::io::{self, BufRead};
 
@@ -143,15 +143,66 @@ impl Why {
     }
 }
 
+/// What a crash tore: bytes after the last line that is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Torn {
+    /// How many.
+    pub(crate) bytes: u64,
+    /// Length and digest of what is set aside once the mark is added.
+    pub(crate) set_aside: (u64, Hash),
+}
+
+impl Torn {
+    /// `None` if there are no bytes.
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+        let mut tail = Tail::default();
+        tail.add(bytes);
+        (!bytes.is_empty()).then(|| tail.torn())
+    }
+}
+
+/// Counts and hashes a torn end, which has a newline for each time that a crash
+/// also tore what was to set it aside.
+#[derive(Default)]
+struct Tail {
+    parts: u64,
+    bytes: u64,
+    hasher: Sha256,
+}
+
+impl Tail {
+    fn add(&mut self, part: &[u8]) {
+        if self.parts > 0 {
+            self.hasher.update(b"\n");
+            self.bytes = self.bytes.saturating_add(1);
+        }
+        self.parts = self.parts.saturating_add(1);
+        self.hasher.update(part);
+        self.bytes = self.bytes.saturating_add(part.len() as u64);
+    }
+
+    /// Length and digest, the mark included.
+    fn whole(&self) -> (u64, Hash) {
+        (self.bytes, Bytes(self.hasher.clone().finalize().into()))
+    }
+
+    fn torn(mut self) -> Torn {
+        let bytes = self.bytes;
+        self.hasher.update(b"#");
+        self.bytes = self.bytes.saturating_add(1);
+        Torn { bytes, set_aside: self.whole() }
+    }
+}
+
 /// What a reader found next.
 #[derive(Debug)]
 pub(crate) enum Step<T> {
     /// A line that continues the chain.
     Line(T),
-    /// The end; so many bytes are no whole line.
+    /// The end.
     End {
-        /// Bytes after the last newline.
-        torn: usize,
+        /// What is no whole line.
+        torn: Option<Torn>,
     },
     /// A line that does not.
     Broken(Why),
@@ -184,14 +235,18 @@ pub(crate) struct Linked<R> {
     reader: R,
     types: &'static [LineType],
     pub(crate) chain: Chain,
-    /// The line that was read last, or the torn end.
-    pub(crate) current: Vec<u8>,
+    /// Bytes up to the end of the last line that continues the chain.
+    pub(crate) held_bytes: u64,
+    /// Bytes that were read.
+    read_bytes: u64,
+    current: Vec<u8>,
     scratch: Vec<u8>,
 }
 
 impl<R: BufRead> Linked<R> {
     pub(crate) fn new(reader: R, types: &'static [LineType], chain: Chain) -> Self {
-        Self { reader, types, chain, current: Vec::new(), scratch: Vec::new() }
+        let (current, scratch) = (Vec::new(), Vec::new());
+        Self { reader, types, chain, held_bytes: 0, read_bytes: 0, current, scratch }
     }
 
     /// Reads the next line. `accept` gets it, its bytes and the hash with it,
@@ -200,31 +255,47 @@ impl<R: BufRead> Linked<R> {
         &mut self,
         accept: &mut impl FnMut(&Line<'_>, &[u8], Hash) -> Result<T, Why>,
     ) -> io::Result<Step<T>> {
-        match read_raw(&mut self.reader, &mut self.current)? {
-            Raw::End => return Ok(Step::End { torn: 0 }),
-            Raw::Torn => return Ok(Step::End { torn: self.current.len() }),
-            Raw::TooLong => return Ok(Step::Broken(LineError::TooLong.into())),
-            Raw::Line => {}
+        // A line that ends in the mark is none: it was torn in a crash, and so
+        // perhaps was the writing of the line that was to set it aside.
+        let mut tail: Option<Tail> = None;
+        loop {
+            match self.read_line()? {
+                Raw::Line if self.current.ends_with(b"#") => {
+                    tail.get_or_insert_default().add(&self.current);
+                }
+                Raw::Line => break,
+                Raw::Torn => {
+                    let mut tail = tail.unwrap_or_default();
+                    tail.add(&self.current);
+                    return Ok(Step::End { torn: Some(tail.torn()) });
+                }
+                Raw::End => {
+                    let torn = tail.map(|mut tail| {
+                        tail.add(b"");
+                        tail.torn()
+                    });
+                    return Ok(Step::End { torn });
+                }
+                Raw::TooLong => return Ok(Step::Broken(LineError::TooLong.into())),
+            }
         }
-        let why = match self.take(None, accept) {
-            Ok(value) => return Ok(Step::Line(value)),
-            Err(why) => why,
-        };
-        if !matches!(why, Why::Line(_)) {
-            return Ok(Step::Broken(why));
+        if tail.is_some() {
+            let names_it = Line::parse_as(&self.current, self.types, &mut self.scratch)
+                .is_ok_and(|line| line.torn_bytes.is_some());
+            if !names_it {
+                return Ok(Step::Broken(LineError::Malformed.into()));
+            }
         }
-        // Perhaps a line that was torn in a crash: then the next one says so.
-        let torn = (self.current.len() as u64, Bytes(Sha256::digest(&self.current).into()));
-        match read_raw(&mut self.reader, &mut self.current)? {
-            Raw::Line => {}
-            _ => return Ok(Step::Broken(why)),
-        }
-        let names_it = Line::parse_as(&self.current, self.types, &mut self.scratch)
-            .is_ok_and(|line| line.torn_bytes.is_some());
-        if !names_it {
-            return Ok(Step::Broken(why));
-        }
-        Ok(self.take(Some(torn), accept).map_or_else(Step::Broken, Step::Line))
+        let torn = tail.as_ref().map(Tail::whole);
+        Ok(self.take(torn, accept).map_or_else(Step::Broken, Step::Line))
+    }
+
+    fn read_line(&mut self) -> io::Result<Raw> {
+        let raw = read_raw(&mut self.reader, &mut self.current)?;
+        let newline = u64::from(matches!(raw, Raw::Line));
+        let bytes = (self.current.len() as u64).saturating_add(newline);
+        self.read_bytes = self.read_bytes.saturating_add(bytes);
+        Ok(raw)
     }
 
     fn take<T>(
@@ -252,6 +323,7 @@ impl<R: BufRead> Linked<R> {
         let hash = self.chain.hash_with(&self.current);
         let value = accept(&line, &self.current, hash)?;
         self.chain = self.chain.with(hash, time_us);
+        self.held_bytes = self.read_bytes;
         Ok(value)
     }
 }

@@ -7,7 +7,8 @@
 //! its outcome, for the sums that may follow and for the close, before the
 //! effect; a full disk denies effects and leaves none unrecorded. One write a
 //! record. Nothing is appended after a write that did not succeed whole, nor
-//! after the close, which destroys the session's key.
+//! after the close, which destroys the session's key. What the witness is told
+//! of is on the disk first: a loss of power leaves no log behind its witness.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,13 +26,13 @@ use crate::audit::record::{AuditRecord, Outcome, Phase};
 use crate::audit::sign::{KeyError, Purpose, SessionKey, Signer};
 use crate::audit::sink::{AuditSink, AuditUnavailable};
 use crate::audit::verify::Verdict as Verified;
-use crate::audit::witness::{Event, Witness, WitnessError, sign_line, write_once};
+use crate::audit::witness::{Event, Witness, WitnessError, make_durable, sign_line, write_once};
 use crate::environment::{Clock, RandomSource};
 
 /// Lines between two signed ones, unless something else is asked for.
 pub const DEFAULT_CHECKPOINT_LINES: u64 = 4096;
 /// Room for a checkpoint, a recovery and the close, in bytes.
-const CLOSING_BYTES: u64 = 4 << 10;
+pub(super) const CLOSING_BYTES: u64 = 4 << 10;
 /// Room is reserved in pieces of this many bytes.
 const RESERVE_BYTES: u64 = 64 << 10;
 
@@ -223,6 +224,9 @@ impl FileSink {
                 ..Line::default()
             };
             inner.sign_and_write(line, &key)?;
+            if durability == Durability::Strict {
+                make_durable(&inner.file)?;
+            }
             if let Some(locked) = &mut locked {
                 let event = Event::Signed { kind: "open", at: 0, hash: &inner.chain.hash };
                 locked.append(&header.session, &key, event)?;
@@ -251,6 +255,13 @@ impl FileSink {
         self.lock().key = None;
     }
 
+    /// Bytes of its room that are free.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> u64 {
+        let inner = self.lock();
+        inner.reserved.saturating_sub(inner.length)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -277,15 +288,16 @@ impl FileSink {
             inner.broken = Some(BROKEN);
             return Err(BROKEN);
         }
-        let witnessed = self.tell(inner, &key, kind, at);
+        let witnessed = make_durable(&inner.file)
+            .map_err(|_| NOT_DURABLE)
+            .and_then(|()| self.tell(inner, &key, kind, at));
         if kind != "close" {
             inner.key = Some(key);
         } else {
             // What was reserved and is not needed any more.
             let _ = rustix::fs::ftruncate(&inner.file, inner.length);
         }
-        witnessed.map_err(|_| NO_WITNESS)?;
-        self.sync(inner)
+        witnessed
     }
 
     fn tell(
@@ -294,22 +306,13 @@ impl FileSink {
         key: &SessionKey,
         kind: &'static str,
         at: u64,
-    ) -> Result<(), WitnessError> {
+    ) -> Result<(), AuditUnavailable> {
         let Some(witness) = &self.witness else { return Ok(()) };
         let event = Event::Signed { kind, at, hash: &inner.chain.hash };
-        witness.lock(&key.install)?.append(&self.session, key, event)
-    }
-
-    /// Log and witness at the same time: a disk takes as long for both as for
-    /// one.
-    fn sync(&self, inner: &Inner) -> Result<(), AuditUnavailable> {
-        let log = || inner.file.sync_data().map_err(|_| NOT_DURABLE);
-        let Some(witness) = &self.witness else { return log() };
-        let beside = || witness.sync().map_err(|_| NOT_DURABLE);
-        std::thread::scope(|scope| match std::thread::Builder::new().spawn_scoped(scope, beside) {
-            Ok(thread) => log().and(thread.join().unwrap_or(Err(NOT_DURABLE))),
-            Err(_) => log().and(beside()),
-        })
+        let locked = witness.lock(&key.install);
+        let told = locked.and_then(|mut locked| locked.append(&self.session, key, event));
+        told.map_err(|_| NO_WITNESS)?;
+        witness.sync().map_err(|_| NOT_DURABLE)
     }
 
     fn append(&self, inner: &mut Inner, record: &AuditRecord) -> Result<(), AuditUnavailable> {
@@ -338,7 +341,10 @@ impl FileSink {
                 inner.promised_bytes = inner.promised_bytes.saturating_sub(promise);
                 inner.write_buffer(time_us)?;
             }
-            Phase::Sum { .. } => inner.write_buffer(time_us)?,
+            Phase::Sum { .. } => {
+                inner.make_room_for_sum(bytes)?;
+                inner.write_buffer(time_us)?;
+            }
         }
         inner.since_signed = inner.since_signed.saturating_add(1);
         if inner.since_signed >= self.every {
@@ -360,7 +366,7 @@ impl AuditSink for FileSink {
         }
         self.append(inner, &record)?;
         let strict = self.durability == Durability::Strict && record.irreversible && begins;
-        if strict && inner.file.sync_data().is_err() {
+        if strict && make_durable(&inner.file).is_err() {
             inner.denying = Some(NOT_DURABLE);
             let phase = Phase::Outcome(Outcome::NotStarted);
             self.append(inner, &AuditRecord { phase, preview: None, digest: None, ..record })?;
@@ -435,6 +441,11 @@ impl Continued {
         Ok(())
     }
 
+    /// Makes what was written survive a loss of power.
+    pub(super) fn make_durable(&self) -> io::Result<()> {
+        make_durable(&self.0.file)
+    }
+
     pub(super) fn key(&self) -> Option<&SessionKey> {
         self.0.key.as_ref()
     }
@@ -477,6 +488,10 @@ impl Inner {
         if needed <= self.reserved {
             return Ok(());
         }
+        #[cfg(test)]
+        if crate::audit::testing::is_disk_full() {
+            return Err(OpenLogError::Full);
+        }
         let upto = needed.saturating_add(RESERVE_BYTES);
         let grow = upto.saturating_sub(self.length);
         loop {
@@ -495,6 +510,15 @@ impl Inner {
         }
         self.reserved = upto;
         Ok(())
+    }
+
+    /// Makes sure that a sum of `more` bytes takes nothing of what was promised
+    /// to outcomes and to the close. It may take what is held for sums.
+    fn make_room_for_sum(&mut self, more: u64) -> Result<(), AuditUnavailable> {
+        let held = std::mem::take(&mut self.held);
+        let room = self.make_room(more);
+        self.held = held;
+        room.map_err(|_| FULL)
     }
 
     /// Writes the buffer, which holds one line with its newline.

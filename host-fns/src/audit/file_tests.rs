@@ -6,9 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::testing::{Place, append_to, check, effect, record, signer};
+use super::file::CLOSING_BYTES;
+use super::testing::{
+    Place, Touch, append_to, check, effect, fill_disk, record, signer, syncs_fail, touches,
+};
 use super::*;
 use crate::environment::OsRandom;
+use crate::testing::Guest;
 
 fn write(sink: &FileSink, session: &str, calls: std::ops::Range<u64>) {
     for record in calls.flat_map(|call| effect(session, call)) {
@@ -293,15 +297,245 @@ fn strict_makes_the_intent_durable_before_what_cannot_be_taken_back() {
     let mut place = Place::new();
     place.durability = Durability::Strict;
     let sink = place.begin("fh-1");
+    let log = inode(&place.log("fh-1"));
     let mut intent = record("fh-1", 1, Phase::Intent);
     intent.irreversible = true;
-    sink.record(intent).unwrap();
+    touches();
+    sink.record(intent.clone()).unwrap();
+    assert_eq!(touches(), [Touch::Write(log), Touch::Sync(log)], "before it happens");
     sink.record(effect("fh-1", 1)[1].clone()).unwrap();
+    effect("fh-1", 2).into_iter().for_each(|record| sink.record(record).unwrap());
+    assert_eq!(touches(), [Touch::Write(log); 3], "what can be taken back does not wait");
+    syncs_fail(true);
+    intent.call = 3;
+    assert_eq!(
+        sink.record(intent).unwrap_err().0,
+        "its file could not be made durable",
+        "then it does not happen"
+    );
+    syncs_fail(false);
     sink.crash();
     let (sink, _) = place.reopen("fh-1").unwrap();
     drop(sink);
     assert!(String::from_utf8(place.bytes("fh-1")).unwrap().contains(r#""durability":"strict""#));
     assert_eq!(place.verify("fh-1").verdict, Verdict::Intact);
+}
+
+fn inode(path: &std::path::Path) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap())
+}
+
+#[test]
+fn a_log_is_on_the_disk_before_the_witness_is_told_and_waits_at_checkpoints_only() {
+    let place = Place::new();
+    touches();
+    let sink = place.begin("fh-1");
+    let (log, witness) = (inode(&place.log("fh-1")), inode(&place.witness()));
+    let one_by_one =
+        [Touch::Write(log), Touch::Sync(log), Touch::Write(witness), Touch::Sync(witness)];
+    assert_eq!(touches(), [Touch::Write(log), Touch::Write(witness)], "the beginning");
+    write(&sink, "fh-1", 1..5);
+    assert_eq!(touches(), [Touch::Write(log); 8], "records");
+    write(&sink, "fh-1", 5..6);
+    let checkpoint = touches();
+    assert_eq!(checkpoint[..2], [Touch::Write(log); 2]);
+    assert_eq!(checkpoint[2..], one_by_one);
+    sink.close().unwrap();
+    assert_eq!(touches(), one_by_one, "the close");
+    drop(sink);
+    let (sink, _) = place.reopen("fh-1").unwrap();
+    assert_eq!(touches()[..3], one_by_one[..3], "a recovery");
+    // A disk that fails leaves no log behind its witness either.
+    write(&sink, "fh-1", 6..8);
+    touches();
+    syncs_fail(true);
+    assert!(sink.close().is_err());
+    syncs_fail(false);
+    assert_eq!(touches(), [Touch::Write(log)]);
+    assert_eq!(place.verify("fh-1").verdict, Verdict::Intact);
+
+    let mut strict = Place::new();
+    strict.durability = Durability::Strict;
+    let _sink = strict.begin("fh-1");
+    let (log, witness) = (inode(&strict.log("fh-1")), inode(&strict.witness()));
+    assert_eq!(touches(), [Touch::Write(log), Touch::Sync(log), Touch::Write(witness)], "strict");
+}
+
+#[test]
+fn a_recovery_that_is_torn_is_set_aside_by_the_next_one() {
+    let place = Place::new();
+    let sink = place.begin("fh-1");
+    write(&sink, "fh-1", 1..3);
+    sink.crash();
+    let torn = b"{\"seq\":5,\"time_us";
+    append_to(&place.log("fh-1")).write_all(torn).unwrap();
+    let (before, witness) = (place.bytes("fh-1"), place.witness_bytes());
+    place.reopen("fh-1").unwrap().0.crash();
+    let after = place.bytes("fh-1");
+    assert!(after.starts_with(&before) && after.len() > before.len() + 100);
+    let start = before.len() - torn.len();
+    let cuts = (before.len()..before.len() + 4).chain((before.len() + 4..after.len()).step_by(97));
+    for cut in cuts {
+        std::fs::write(place.log("fh-1"), &after[..cut]).unwrap();
+        std::fs::write(place.witness(), &witness).unwrap();
+        let report = place.verify("fh-1");
+        let left = (cut - start) as u64;
+        assert_eq!((report.verdict, report.torn_bytes), (Verdict::Intact, left), "cut at {cut}");
+        assert_eq!(report.bytes as usize, start, "cut at {cut}");
+        // And once more.
+        place.reopen("fh-1").unwrap().0.crash();
+        let again = place.bytes("fh-1");
+        std::fs::write(place.log("fh-1"), &again[..cut + 9]).unwrap();
+        std::fs::write(place.witness(), &witness).unwrap();
+        drop(place.reopen("fh-1").unwrap());
+        let report = place.verify("fh-1");
+        assert_eq!((report.verdict, report.lines), (Verdict::Intact, 7), "cut at {cut}");
+        assert_eq!(report.bytes as usize, place.bytes("fh-1").len());
+    }
+    // A line that is none is set aside only by a recovery that names it.
+    let forged = [&after[..start], b"#\n", &after[start..]].concat();
+    std::fs::write(place.log("fh-1"), forged).unwrap();
+    assert!(matches!(place.verify("fh-1").verdict, Verdict::Broken { at: 5, .. }));
+}
+
+#[test]
+fn a_witness_entry_that_was_to_set_a_torn_one_aside_may_be_torn_too() {
+    let place = Place::new();
+    drop(place.begin("fh-1"));
+    let good = place.witness_bytes();
+    for torn in ["{\"seq\":2,\"ti#\n", "{\"seq\":2,\"ti#\n{\"se", "x#\n#\n", "x#\n{\"se#\n{"] {
+        std::fs::write(place.witness(), [&good[..], torn.as_bytes()].concat()).unwrap();
+        assert_eq!(place.verify("fh-1").verdict, Verdict::Intact, "{torn}");
+        drop(place.begin("fh-2"));
+        assert_eq!(place.verify("fh-2").verdict, Verdict::Intact, "{torn}");
+        let key = signer().public_key();
+        let report = verify_witness(place.witness_bytes().as_slice(), &key).unwrap();
+        assert_eq!((report.entries, report.broken), (4, None), "{torn}");
+        assert_eq!(report.bytes as usize, place.witness_bytes().len());
+        std::fs::remove_file(place.log("fh-2")).unwrap();
+    }
+    // With nothing before it.
+    std::fs::write(place.witness(), "x#\n{\"se").unwrap();
+    drop(place.begin("fh-3"));
+    assert_eq!(place.verify("fh-3").verdict, Verdict::Intact);
+}
+
+#[test]
+fn sums_take_no_room_that_was_promised_to_outcomes() {
+    let place = Place::new();
+    let sink = place.begin("fh-1");
+    sink.hold_room(2).unwrap();
+    sink.record(record("fh-1", 1, Phase::Intent)).unwrap();
+    fill_disk(true);
+    let sum = record("fh-1", 2, Phase::Sum { count: 3, failed: 3 });
+    let taken = (0..10_000).take_while(|_| sink.record(sum.clone()).is_ok()).count();
+    assert!((2..10_000).contains(&taken), "{taken}");
+    assert!(sink.room() > CLOSING_BYTES, "{}", sink.room());
+    sink.record(effect("fh-1", 1)[1].clone()).unwrap();
+    sink.close().unwrap();
+    fill_disk(false);
+    let report = place.verify("fh-1");
+    assert_eq!((report.verdict, report.unknown), (Verdict::Intact, 0));
+}
+
+/// Takes records while its gate is open, and remembers after how many of them
+/// it was given room back.
+#[derive(Default)]
+struct Gated {
+    gate: Mutex<()>,
+    records: AtomicUsize,
+    given_back: Mutex<Vec<(usize, u32)>>,
+}
+
+impl AuditSink for Gated {
+    fn record(&self, _: AuditRecord) -> Result<(), AuditUnavailable> {
+        let _open = self.gate.lock().unwrap();
+        self.records.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn give_back_room(&self, sums: u32) {
+        let records = self.records.load(Ordering::Relaxed);
+        self.given_back.lock().unwrap().push((records, sums));
+    }
+}
+
+#[test]
+fn room_for_sums_is_held_until_those_that_wait_are_passed_on() {
+    let inner = Arc::new(Gated::default());
+    let queue = QueuedSink::new(Arc::<Gated>::clone(&inner), 20, Duration::from_secs(9)).unwrap();
+    let closed = inner.gate.lock().unwrap();
+    queue.hold_room(5).unwrap();
+    for call in 1..=3 {
+        queue.record(record("fh-1", call, Phase::Sum { count: 1, failed: 0 })).unwrap();
+    }
+    queue.give_back_room(2);
+    queue.give_back_room(2);
+    queue.record(record("fh-1", 4, Phase::Sum { count: 1, failed: 0 })).unwrap();
+    queue.give_back_room(1);
+    assert!(inner.given_back.lock().unwrap().is_empty());
+    drop(closed);
+    queue.close().unwrap();
+    assert_eq!(*inner.given_back.lock().unwrap(), [(3, 4), (4, 1)]);
+    queue.give_back_room(7);
+    assert_eq!(inner.given_back.lock().unwrap().last(), Some(&(4, 7)), "nothing waits");
+}
+
+/// Says how much room it was asked to hold.
+#[derive(Default)]
+struct Holds(AtomicUsize);
+
+impl AuditSink for Holds {
+    fn record(&self, _: AuditRecord) -> Result<(), AuditUnavailable> {
+        Ok(())
+    }
+
+    fn hold_room(&self, sums: u32) -> Result<(), AuditUnavailable> {
+        self.0.fetch_add(sums as usize, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[test]
+fn room_is_held_for_the_sum_of_every_denial_that_is_kept() {
+    let holds = Arc::new(Holds::default());
+    let guest = Guest::with(|config| {
+        config.audit = Arc::<Holds>::clone(&holds);
+        (config.limits.descriptors, config.limits.denials_kept) = (10, 70);
+    });
+    assert!(holds.0.load(Ordering::Relaxed) > 80);
+    drop(guest);
+}
+
+#[test]
+fn denials_that_came_again_are_summed_once() {
+    let host = tempfile::tempdir().unwrap();
+    let mut guest = Guest::mounted(host.path(), crate::Access::ReadOnly);
+    let sums = |guest: &Guest| -> Vec<u64> {
+        let records = guest.audit.records().into_iter();
+        let denied = records.filter(|record| record.verdict != fumehood_policies::Verdict::Allow);
+        denied
+            .filter_map(|record| match record.phase {
+                Phase::Sum { count, .. } => Some(count),
+                _ => None,
+            })
+            .collect()
+    };
+    guest.broker.begin_run("program", b"").unwrap();
+    for _ in 0..5 {
+        assert!(guest.mkdir("/m/a").is_err());
+    }
+    guest.broker.end_run("completed");
+    assert_eq!(sums(&guest), [4]);
+    assert_eq!(guest.broker.report().denials[0].count, 5);
+    assert_eq!(sums(&guest), [4], "the report sums nothing again");
+    for _ in 0..3 {
+        assert!(guest.mkdir("/m/a").is_err());
+    }
+    guest.broker.end_run("completed");
+    assert!(guest.mkdir("/m/a").is_err());
+    guest.broker.report();
+    assert_eq!(sums(&guest), [4, 2, 1], "what came since is");
 }
 
 #[test]

@@ -13,6 +13,8 @@ use serde_json::{Map, Value};
 
 /// Longest preview, in bytes.
 pub const MAX_PREVIEW_BYTES: usize = 256;
+/// Most characters of a command that are shown.
+const MAX_COMMAND_CHARACTERS: usize = 120;
 /// Longest text that is shown, in bytes.
 const MAX_SHOWN_TEXT_BYTES: usize = 40;
 /// A word of this many bytes or more with digits and letters mixed looks like
@@ -84,10 +86,25 @@ pub(crate) fn preview(schema: &Value, arguments: &Map<String, Value>) -> String 
     text
 }
 
+/// The beginning of a command, escaped, without what looks secret. Redacted
+/// before it is cut: half a key does not look like one.
+pub(crate) fn command_preview(command: &str) -> String {
+    let redacted = redact(command);
+    let cut = redacted.char_indices().nth(MAX_COMMAND_CHARACTERS).map(|(at, _)| at);
+    let mut text = String::new();
+    let shown = redacted.get(..cut.unwrap_or(redacted.len())).unwrap_or_default();
+    // Writing to a string does not fail.
+    let _ = fumehood_policies::escape(shown.as_bytes(), &mut text);
+    if cut.is_some() {
+        text.push('…');
+    }
+    text
+}
+
 /// The text of a command without what looks secret: values of variables and
 /// options whose names say so, what follows such an option or header, and
 /// words that look like keys.
-pub(crate) fn redact(command: &str) -> String {
+fn redact(command: &str) -> String {
     let mut text = String::with_capacity(command.len());
     // How many words the one before makes secret.
     let mut hidden = 0_u8;
@@ -231,6 +248,19 @@ mod tests {
             assert!(!redact(secret).contains("hunter2"), "{secret}: {}", redact(secret));
         }
         assert_eq!(redact("A_KEY=x ls"), "A_KEY=<hidden> ls");
+    }
+
+    #[test]
+    fn a_command_is_redacted_before_it_is_cut_and_escaped() {
+        let key = "hunter20123456789abcdef";
+        for filler in 0..=MAX_COMMAND_CHARACTERS {
+            let text = command_preview(&format!("{} {key}", "x".repeat(filler)));
+            assert!(!text.contains("hunter"), "{filler}: {text}");
+        }
+        let text = command_preview(&format!("a\nTOKEN=hunter2\n\u{1b}]0;{}", "y".repeat(500)));
+        assert!(!text.contains("hunter2") && !text.contains('\u{1b}'), "{text}");
+        assert!(!text.contains('\n') && text.ends_with('…'), "{text}");
+        assert_eq!(command_preview("ls -l"), "ls -l");
     }
 
     #[test]

@@ -7,7 +7,8 @@
 //! Invariant: at most `capacity` records wait. An intent takes the room of its
 //! outcome with it; when there is none within the patience, it is refused. A
 //! record that was taken is passed on, unless the inner sink refuses it, and
-//! then no further intent is taken.
+//! then no further intent is taken. The inner sink holds room for sums until
+//! those that were taken before the room was given back are passed on.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -39,6 +40,11 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     records: VecDeque<AuditRecord>,
+    /// Records that were ever taken, and passed on.
+    taken: u64,
+    passed: u64,
+    /// Room to give back to the inner sink once so many are passed on.
+    give_back: VecDeque<(u64, u32)>,
     /// Calls whose outcome has its room.
     promised: BTreeSet<u64>,
     held: usize,
@@ -49,6 +55,16 @@ struct Queue {
 impl Queue {
     fn room(&self, capacity: usize) -> usize {
         capacity.saturating_sub(self.records.len() + self.promised.len() + self.held)
+    }
+
+    /// Room that the inner sink need not hold any longer.
+    fn due(&mut self) -> u32 {
+        let mut due = 0_u32;
+        while let Some((_, sums)) = self.give_back.front().filter(|(at, _)| *at <= self.passed) {
+            due = due.saturating_add(*sums);
+            self.give_back.pop_front();
+        }
+        due
     }
 }
 
@@ -66,6 +82,13 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn give_back(&self, queue: &mut Queue) {
+        let due = queue.due();
+        if due > 0 {
+            self.inner.give_back_room(due);
+        }
+    }
+
     fn pass_on(&self) {
         let mut queue = self.lock();
         loop {
@@ -74,6 +97,8 @@ impl Shared {
                 let taken = self.inner.record(record);
                 queue = self.lock();
                 queue.failed = queue.failed.or(taken.err());
+                queue.passed = queue.passed.saturating_add(1);
+                self.give_back(&mut queue);
                 self.changed.notify_all();
             } else if queue.closed {
                 return;
@@ -147,6 +172,7 @@ impl AuditSink for QueuedSink {
                 }
             }
         }
+        queue.taken = queue.taken.saturating_add(1);
         queue.records.push_back(record);
         self.shared.changed.notify_all();
         Ok(())
@@ -169,7 +195,15 @@ impl AuditSink for QueuedSink {
     fn give_back_room(&self, sums: u32) {
         let mut queue = self.shared.lock();
         queue.held = queue.held.saturating_sub(usize::try_from(sums).unwrap_or(usize::MAX));
-        self.shared.inner.give_back_room(sums);
+        let taken = queue.taken;
+        // At most one entry for each record that waits.
+        let last = queue.give_back.back_mut().filter(|(at, _)| *at == taken);
+        if let Some((_, more)) = last {
+            *more = more.saturating_add(sums);
+        } else {
+            queue.give_back.push_back((taken, sums));
+        }
+        self.shared.give_back(&mut queue);
         self.shared.changed.notify_all();
     }
 

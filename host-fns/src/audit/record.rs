@@ -203,7 +203,8 @@ pub struct AuditRecord {
     pub bytes_out: u64,
     /// SHA-256 of a tool's arguments (on an intent) or result (on an outcome).
     pub digest: Option<[u8; 32]>,
-    /// A bounded, redacted preview of a tool's arguments.
+    /// A bounded, redacted preview of a tool's arguments, or the class of the
+    /// address that was denied.
     pub preview: Option<Arc<str>>,
     /// On an outcome, microseconds since the intent.
     pub duration_us: Option<u64>,

@@ -2,16 +2,15 @@
 //!
 //! Invariant: nothing is appended to a log that does not verify, in whole or
 //! against the witness. A fresh certified key signs the recovery; what was not
-//! signed before stays unsigned, and a torn end is set aside by its digest.
+//! signed before stays unsigned, and a torn end is set aside by its digest. If
+//! this write is torn as well, the next recovery sets both aside.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 
-use sha2::{Digest as _, Sha256};
-
 use crate::audit::chain::TORN_MARK;
 use crate::audit::file::{Continued, Durability, FileSink, LogSettings, OpenLogError, lock_log};
-use crate::audit::line::{Bytes, Line};
+use crate::audit::line::Line;
 use crate::audit::sign::SessionKey;
 use crate::audit::verify::{Lines, Trust, Verdict, VerifyReport, verify_log};
 use crate::audit::witness::Event;
@@ -54,16 +53,8 @@ impl FileSink {
         };
         let key = SessionKey::new(session, signer, random)?;
         let mut length = file.metadata()?.len();
-        let mut before: &[u8] = b"";
-        let mut torn = None;
-        if !end.torn.is_empty() {
-            before = TORN_MARK;
-            let mut hasher = Sha256::new();
-            hasher.update(&end.torn);
-            hasher.update(TORN_MARK.strip_suffix(b"\n").unwrap_or_default());
-            let bytes = (end.torn.len() as u64).saturating_add(1);
-            torn = Some((bytes, Bytes(hasher.finalize().into())));
-        }
+        let torn = end.torn.map(|torn| torn.set_aside);
+        let before: &[u8] = if torn.is_some() { TORN_MARK } else { b"" };
         // What an earlier writer had reserved.
         rustix::fs::ftruncate(&file, length).map_err(std::io::Error::from)?;
         length = file.metadata()?.len();
@@ -90,6 +81,8 @@ impl FileSink {
             let mut locked =
                 witness.as_ref().map(|witness| witness.lock(&key.install)).transpose()?;
             continued.sign(before, line, key)?;
+            // The witness must not have seen more than the disk has.
+            continued.make_durable()?;
             if let (Some(locked), Some(key)) = (&mut locked, continued.key()) {
                 let event = Event::Signed { kind: "recovery", at, hash: &continued.chain().hash };
                 locked.append(session, key, event)?;
@@ -98,7 +91,7 @@ impl FileSink {
         let recovery = Recovery {
             last_signed: end.last_signed,
             unsigned: report.unsigned.last().copied().filter(|lines| lines.first > end.last_signed),
-            torn_bytes: end.torn.len() as u64,
+            torn_bytes: end.torn.map_or(0, |torn| torn.bytes),
             unknown: end.open,
             at,
         };

@@ -412,7 +412,24 @@ const CASES: &[Case] = &[
             witness.retain(|line| !String::from_utf8_lossy(line).contains("\"fh-1\""));
             relink(witness, 0, None, Purpose::Witness);
         },
-        Lacks("witness_entry"),
+        Lacks("whole_witness"),
+    ),
+    (
+        "cut at a checkpoint, and what the witness saw later taken out of it",
+        |e| {
+            e.log.truncate(12);
+            let witness = e.witness.as_mut().unwrap();
+            // Of the session: open and the first checkpoint; the rest of the
+            // witness is another session's, whose signatures are now stale.
+            let mut own = 0;
+            witness.retain(|line| {
+                let is_own = String::from_utf8_lossy(line).contains("\"fh-1\"");
+                own += usize::from(is_own);
+                !is_own || own <= 2
+            });
+            relink(witness, 7, None, Purpose::Witness);
+        },
+        Lacks("whole_witness"),
     ),
     (
         "a witness that saw another line",

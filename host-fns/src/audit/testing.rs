@@ -2,8 +2,10 @@
 //! a directory that is removed.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
+use std::cell::{Cell, RefCell};
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Cursor};
+use std::io::{self, BufRead, BufReader, Cursor};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +18,56 @@ use crate::audit::{
 };
 use crate::environment::{Clock, OsRandom};
 use crate::testing::path;
+
+/// What was done to a file, which is named by its inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Touch {
+    Write(u64),
+    Sync(u64),
+}
+
+thread_local! {
+    static TOUCHES: RefCell<Vec<Touch>> = const { RefCell::new(Vec::new()) };
+    static SYNCS_FAIL: Cell<bool> = const { Cell::new(false) };
+    static DISK_FULL: Cell<bool> = const { Cell::new(false) };
+}
+
+fn inode(file: &File) -> u64 {
+    file.metadata().unwrap().ino()
+}
+
+/// A line is about to be written.
+pub(crate) fn writes(file: &File) {
+    TOUCHES.with_borrow_mut(|touches| touches.push(Touch::Write(inode(file))));
+}
+
+/// A file was made durable, unless the test says that disks fail.
+pub(crate) fn synced(file: &File) -> io::Result<()> {
+    if SYNCS_FAIL.get() {
+        return Err(io::Error::other("the disk failed"));
+    }
+    TOUCHES.with_borrow_mut(|touches| touches.push(Touch::Sync(inode(file))));
+    Ok(())
+}
+
+/// From now on nothing on this thread is made durable, or it is again.
+pub(crate) fn syncs_fail(fail: bool) {
+    SYNCS_FAIL.set(fail);
+}
+
+/// From now on no room can be reserved on this thread, or it can again.
+pub(crate) fn fill_disk(full: bool) {
+    DISK_FULL.set(full);
+}
+
+pub(crate) fn is_disk_full() -> bool {
+    DISK_FULL.get()
+}
+
+/// What this thread did to log and witness since it was asked last.
+pub(crate) fn touches() -> Vec<Touch> {
+    TOUCHES.take()
+}
 
 /// A clock that a test sets.
 #[derive(Debug)]

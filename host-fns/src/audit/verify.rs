@@ -6,13 +6,13 @@
 //! missing.
 //!
 //! Invariant: what is in no covered range is never called intact; a check that
-//! could not be made is named. Memory is bounded by two lines of each file,
+//! could not be made is named. Memory is bounded by one line of each file,
 //! [`MAX_OPEN_CALLS`] numbers and [`MAX_RECOVERIES`] ranges.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead};
 
-use crate::audit::chain::{Chain, Linked, Step, Why};
+use crate::audit::chain::{Chain, Linked, Step, Torn, Why};
 use crate::audit::line::{Bytes, FORMAT_VERSION, Hash, LOG_TYPES, Line};
 use crate::audit::sign::{Purpose, is_certified, is_signed};
 use crate::audit::witness::{BrokenWitness, Cursor, Seen};
@@ -118,6 +118,9 @@ pub struct VerifyReport {
     pub session: Option<String>,
     /// Lines that hold.
     pub lines: u64,
+    /// Bytes of the log up to the end of the last line that holds, those that
+    /// were set aside included.
+    pub bytes: u64,
     /// Ranges of lines that a signature covers.
     pub covered: Vec<Lines>,
     /// Ranges of lines that none does, and after a recovery none ever will.
@@ -151,8 +154,8 @@ pub(crate) struct End {
     pub(crate) strict: bool,
     pub(crate) has_witness: bool,
     pub(crate) policy: Hash,
-    /// Bytes after the last newline.
-    pub(crate) torn: Vec<u8>,
+    /// What a crash tore at the end.
+    pub(crate) torn: Option<Torn>,
 }
 
 struct State<'w> {
@@ -203,7 +206,7 @@ pub fn verify_log(log: impl BufRead, trust: Trust<'_>) -> io::Result<VerifyRepor
             strict: false,
             has_witness: false,
             policy: none,
-            torn: Vec::new(),
+            torn: None,
         },
         since_signed: 0,
         open: BTreeSet::new(),
@@ -230,16 +233,15 @@ pub fn verify_log(log: impl BufRead, trust: Trust<'_>) -> io::Result<VerifyRepor
         }
         match step {
             Step::Line(()) => {}
-            Step::End { torn: 0 } => break None,
-            Step::End { .. } => {
-                state.end.torn = std::mem::take(&mut lines.current);
-                break if state.closed { Some(Why::AfterClose) } else { None };
+            Step::End { torn } => {
+                state.end.torn = torn;
+                break (torn.is_some() && state.closed).then_some(Why::AfterClose);
             }
             Step::Broken(why) => break Some(why),
         }
     };
     state.end.chain = lines.chain;
-    state.report(broken)
+    state.report(broken, lines.held_bytes)
 }
 
 impl State<'_> {
@@ -412,7 +414,7 @@ impl State<'_> {
         if self.open.remove(&call) { Ok(()) } else { Err(Why::Unpaired(call)) }
     }
 
-    fn report(mut self, broken: Option<Why>) -> io::Result<VerifyReport> {
+    fn report(mut self, broken: Option<Why>, bytes: u64) -> io::Result<VerifyReport> {
         let lines = self.end.chain.next;
         let mut broken = broken.map(|why| (lines, why));
         if broken.is_none() && lines > 0 {
@@ -467,9 +469,10 @@ impl State<'_> {
             times_us: (lines > 0).then_some((self.first_us, self.end.chain.time_us)),
             session: self.session,
             lines,
+            bytes,
             covered: self.covered,
             unsigned: self.unsigned,
-            torn_bytes: self.end.torn.len() as u64,
+            torn_bytes: self.end.torn.map_or(0, |torn| torn.bytes),
             closed: self.closed,
             unknown: self.unknown,
             unknown_calls: named,

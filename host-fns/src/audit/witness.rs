@@ -16,9 +16,8 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use rustix::fs::FlockOperation;
-use sha2::{Digest as _, Sha256};
 
-use crate::audit::chain::{Chain, Linked, Step, TORN_MARK, Why};
+use crate::audit::chain::{Chain, Linked, Step, TORN_MARK, Torn, Why};
 use crate::audit::line::{Bytes, Hash, Line, MAX_AUDIT_LINE_BYTES, WITNESS_TYPES};
 use crate::audit::sign::{Purpose, SessionKey, is_certified, is_signed};
 use crate::environment::Clock;
@@ -83,7 +82,7 @@ impl Witness {
     /// # Errors
     /// The system's reason.
     pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        make_durable(&self.file)
     }
 
     /// Waits for the lock and checks the last line.
@@ -123,23 +122,14 @@ impl Locked<'_> {
             let size = usize::try_from(length.saturating_sub(from)).unwrap_or(0);
             let mut tail = vec![0; size];
             file.read_exact_at(&mut tail, from)?;
-            let whole = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            let (lines, torn) = tail.split_at_checked(whole).ok_or(WitnessError::Broken)?;
-            let last = lines.strip_suffix(b"\n").unwrap_or_default();
-            let start = last.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let (start, last, torn) = last_line(&tail);
             if start == 0 && from > 0 {
                 continue;
             }
-            if !torn.is_empty() {
-                let mut hasher = Sha256::new();
-                hasher.update(torn);
-                hasher.update(b"#");
-                let bytes = (torn.len() as u64).saturating_add(1);
-                self.torn = Some((bytes, Bytes(hasher.finalize().into())));
-            }
-            let last = last.get(start..).unwrap_or_default();
+            self.torn = Torn::of(torn).map(|torn| torn.set_aside);
+            let Some(last) = last else { return Ok(()) };
             if last.is_empty() {
-                return if lines.is_empty() { Ok(()) } else { Err(WitnessError::Broken) };
+                return Err(WitnessError::Broken);
             }
             return self.continue_after(last, install);
         }
@@ -204,6 +194,27 @@ impl Locked<'_> {
     }
 }
 
+/// Where the last line begins, the line, and what a crash tore after it; a line
+/// that ends in the mark is torn as well.
+fn last_line(tail: &[u8]) -> (usize, Option<&[u8]>, &[u8]) {
+    let after_newline = |bytes: &[u8]| {
+        bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at.saturating_add(1))
+    };
+    let mut end = after_newline(tail);
+    loop {
+        let torn = tail.get(end..).unwrap_or_default();
+        let Some(lines) = tail.get(..end).and_then(|lines| lines.strip_suffix(b"\n")) else {
+            return (0, None, torn);
+        };
+        let start = after_newline(lines);
+        let line = lines.get(start..).unwrap_or_default();
+        if !line.ends_with(b"#") {
+            return (start, Some(line), torn);
+        }
+        end = start;
+    }
+}
+
 /// Writes a line with its signature.
 pub(crate) fn sign_line(purpose: Purpose, mut line: Line<'_>, key: &SessionKey, to: &mut Vec<u8>) {
     let start = to.len();
@@ -215,8 +226,18 @@ pub(crate) fn sign_line(purpose: Purpose, mut line: Line<'_>, key: &SessionKey, 
     to.extend_from_slice(format!(",\"sig\":\"{signature}\"}}").as_bytes());
 }
 
+/// Makes what was written to a file survive a loss of power.
+pub(crate) fn make_durable(file: &File) -> io::Result<()> {
+    file.sync_data()?;
+    #[cfg(test)]
+    crate::audit::testing::synced(file)?;
+    Ok(())
+}
+
 /// One write to a file that is in append mode; less than all of it is an error.
 pub(crate) fn write_once(file: &File, bytes: &[u8]) -> io::Result<()> {
+    #[cfg(test)]
+    crate::audit::testing::writes(file);
     loop {
         match rustix::io::write(file, bytes) {
             Ok(written) if written == bytes.len() => return Ok(()),
@@ -261,21 +282,28 @@ pub struct BrokenWitness {
 /// Reads a witness for the entries of one session, in order.
 pub(crate) struct Cursor<'w> {
     lines: Linked<Box<dyn BufRead + 'w>>,
+    /// The last entry, while its signature is not checked: it is of another
+    /// session.
+    unchecked: Vec<u8>,
     /// Where it does not hold; nothing is read beyond.
     pub(crate) broken: Option<BrokenWitness>,
 }
 
 impl<'w> Cursor<'w> {
     pub(crate) fn new(reader: Box<dyn BufRead + 'w>) -> Self {
-        Self { lines: Linked::new(reader, &WITNESS_TYPES, Chain::START), broken: None }
+        let lines = Linked::new(reader, &WITNESS_TYPES, Chain::START);
+        Self { lines, unchecked: Vec::new(), broken: None }
     }
 
     /// The next entry of the session; `None` at the end or where the witness
     /// does not hold.
     pub(crate) fn next_of(&mut self, session: &str, install: &Hash) -> io::Result<Option<Seen>> {
         while self.broken.is_none() {
+            let unchecked = &mut self.unchecked;
             let step = self.lines.step(&mut |line, bytes, _| {
+                unchecked.clear();
                 if line.session.as_deref() != Some(session) {
+                    unchecked.extend_from_slice(bytes);
                     return Ok(None);
                 }
                 if !entry_holds(line, bytes, install) {
@@ -287,13 +315,27 @@ impl<'w> Cursor<'w> {
             match step {
                 Step::Line(Some(seen)) => return Ok(Some(seen)),
                 Step::Line(None) => {}
-                Step::End { .. } => break,
+                Step::End { .. } => {
+                    if !self.end_holds(install) {
+                        let at = self.lines.chain.next.saturating_sub(1);
+                        self.broken = Some(BrokenWitness { at, why: Why::Signature });
+                    }
+                    break;
+                }
                 Step::Broken(why) => {
                     self.broken = Some(BrokenWitness { at: self.lines.chain.next, why });
                 }
             }
         }
         Ok(None)
+    }
+
+    /// Whether the signature of the last entry holds, which covers all entries
+    /// before it: without it anyone could take some out and link the rest.
+    fn end_holds(&self, install: &Hash) -> bool {
+        self.unchecked.is_empty()
+            || Line::parse_as(&self.unchecked, &WITNESS_TYPES, &mut Vec::new())
+                .is_ok_and(|line| entry_holds(&line, &self.unchecked, install))
     }
 }
 
@@ -306,6 +348,9 @@ pub struct WitnessReport {
     pub broken: Option<BrokenWitness>,
     /// The hash of all entries that hold, to be kept elsewhere.
     pub head: Hash,
+    /// Bytes up to the end of the last entry that holds, those that were set
+    /// aside included.
+    pub bytes: u64,
     /// Bytes at the end that are no whole entry.
     pub torn_bytes: u64,
 }
@@ -318,8 +363,8 @@ pub struct WitnessReport {
 pub fn verify_witness(reader: impl BufRead, install: &[u8; 32]) -> io::Result<WitnessReport> {
     let install = Bytes(*install);
     let mut lines = Linked::new(reader, &WITNESS_TYPES, Chain::START);
-    let mut report =
-        WitnessReport { entries: 0, broken: None, head: Bytes([0; 32]), torn_bytes: 0 };
+    let head = Bytes([0; 32]);
+    let mut report = WitnessReport { entries: 0, broken: None, head, bytes: 0, torn_bytes: 0 };
     loop {
         let step = lines.step(&mut |line, bytes, _| {
             if line.install != Some(install) {
@@ -329,10 +374,11 @@ pub fn verify_witness(reader: impl BufRead, install: &[u8; 32]) -> io::Result<Wi
         })?;
         report.entries = lines.chain.next;
         report.head = lines.chain.hash;
+        report.bytes = lines.held_bytes;
         match step {
             Step::Line(()) => {}
             Step::End { torn } => {
-                report.torn_bytes = torn as u64;
+                report.torn_bytes = torn.map_or(0, |torn| torn.bytes);
                 return Ok(report);
             }
             Step::Broken(why) => {

@@ -13,6 +13,8 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::environment::{OsRandom, RandomSource as _};
+
 /// Longest name of a session.
 pub(super) const MAX_SESSION_NAME_BYTES: usize = 64;
 
@@ -46,6 +48,11 @@ impl Directory {
                     .mode(0o700)
                     .create(path)
                     .map_err(|error| format!("it cannot be made ({})", plain(&error)))?;
+                // A disk that fails now fails again when a key is written.
+                if let Some(parent) = path.parent() {
+                    let parent = rustix::fs::open(parent, DIRECTORY_FLAGS, Mode::empty());
+                    let _ = parent.and_then(rustix::fs::fsync);
+                }
                 open()
             }
             other => other,
@@ -106,41 +113,69 @@ impl Directory {
         Ok(Some(bytes))
     }
 
-    fn write_new(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+    fn write_new(&self, name: &str, bytes: &[u8], durably: bool) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let mut file = self.file(name, flags)?.ok_or(io::ErrorKind::NotFound)?;
-        file.write_all(bytes)
+        file.write_all(bytes)?;
+        if durably { file.sync_all() } else { Ok(()) }
     }
 
-    fn temporary(name: &str) -> String {
-        use std::sync::atomic::{AtomicU64, Ordering};
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        format!("{name}.{}.{number}.tmp", std::process::id())
+    /// A name that nobody else uses: what a process left that was killed is in
+    /// nobody's way, also where numbers of processes come again.
+    fn temporary(name: &str) -> io::Result<String> {
+        let mut random = [0; 8];
+        let filled = OsRandom.fill(&mut random);
+        filled.map_err(|_| io::Error::other("the random source failed"))?;
+        Ok(format!("{name}.{:016x}.tmp", u64::from_ne_bytes(random)))
     }
 
-    /// Makes a file whole, unless there is one.
+    /// Writes a temporary file, which `publish` gives its name, and leaves
+    /// nothing of it.
+    fn write_whole(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        durably: bool,
+        publish: impl FnOnce(&str) -> rustix::io::Result<()>,
+    ) -> io::Result<()> {
+        let temporary = Self::temporary(name)?;
+        let written = self
+            .write_new(&temporary, bytes, durably)
+            .and_then(|()| publish(&temporary).map_err(io::Error::from));
+        // It is not there any more if it was renamed.
+        let left = self.remove(&temporary);
+        written.and(left)?;
+        if durably { self.sync() } else { Ok(()) }
+    }
+
+    /// Makes a file whole, unless there is one, and makes it survive a loss of
+    /// power.
     pub(super) fn create_once(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let temporary = Self::temporary(name);
-        self.write_new(&temporary, bytes)?;
-        let linked = rustix::fs::linkat(&self.0, &*temporary, &self.0, name, AtFlags::empty());
-        rustix::fs::unlinkat(&self.0, &*temporary, AtFlags::empty())?;
-        match linked {
-            Ok(()) | Err(Errno::EXIST) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        self.write_whole(name, bytes, true, |temporary| {
+            match rustix::fs::linkat(&self.0, temporary, &self.0, name, AtFlags::empty()) {
+                Err(Errno::EXIST) => Ok(()),
+                linked => linked,
+            }
+        })
     }
 
     /// Replaces a file whole.
     pub(super) fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let temporary = Self::temporary(name);
-        let written = self
-            .write_new(&temporary, bytes)
-            .and_then(|()| Ok(rustix::fs::renameat(&self.0, &*temporary, &self.0, name)?));
-        if written.is_err() {
-            let _ = rustix::fs::unlinkat(&self.0, &*temporary, AtFlags::empty());
-        }
-        written
+        self.write_whole(name, bytes, false, |temporary| {
+            rustix::fs::renameat(&self.0, temporary, &self.0, name)
+        })
+    }
+
+    /// The same, and makes it survive a loss of power.
+    pub(super) fn replace_durably(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.write_whole(name, bytes, true, |temporary| {
+            rustix::fs::renameat(&self.0, temporary, &self.0, name)
+        })
+    }
+
+    /// Makes the entries survive a loss of power.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.0)?)
     }
 
     /// Removes a file; it need not be there.

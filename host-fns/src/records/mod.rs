@@ -203,7 +203,7 @@ impl Home {
         if self.install_public()? != Some(public) {
             let text = format!("{}\n", Bytes(public));
             self.root
-                .replace(INSTALL_PUB, text.as_bytes())
+                .replace_durably(INSTALL_PUB, text.as_bytes())
                 .map_err(|error| RecordsError::file(INSTALL_PUB, error))?;
         }
         Ok(Some(signer))

@@ -138,6 +138,10 @@ impl Home {
             let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
             let file = directory.file(LOG, flags)?.ok_or(io::ErrorKind::NotFound)?;
             write(&directory, &info)?;
+            if start.durability == Durability::Strict {
+                // A log is worth nothing if its directory is lost.
+                [&directory, &sessions, &self.root].into_iter().try_for_each(Directory::sync)?;
+            }
             FileSink::create(file, &start.header, settings)
         })();
         match begun {

@@ -202,6 +202,28 @@ fn the_oldest_go_first_and_the_witness_is_told() {
 }
 
 #[test]
+fn what_a_killed_process_left_is_in_nobodys_way_and_a_failed_write_leaves_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let home = Home::open(&place.path().join("home"), true).unwrap();
+    for number in 0..100 {
+        for name in ["install.key", "install.pub", "session.json"] {
+            let left = format!("{name}.{}.{number}.tmp", std::process::id());
+            std::fs::write(home.path().join(left), "half a key").unwrap();
+        }
+    }
+    run(&home, "fh-1");
+    assert_eq!(home.verify("fh-1").unwrap().verdict, Verdict::Intact);
+    let names = || home.root.names(1000).unwrap().len();
+    let before = names();
+    assert!(home.root.replace("sessions", b"a file").is_err(), "a directory is there");
+    assert!(home.root.create_once(&"x".repeat(250), b"a file").is_err(), "the name is too long");
+    home.root.create_once("install.key", b"another").unwrap();
+    assert_eq!(names(), before);
+    let read = std::fs::read(home.path().join("install.key")).unwrap();
+    assert_ne!(read, b"another", "the first stays");
+}
+
+#[test]
 fn processes_that_start_together_agree_on_one_install_key() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("home");
