@@ -11,6 +11,7 @@
 mod answers;
 mod ask;
 mod hop;
+mod malformed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,6 +37,7 @@ pub(super) use answers::Answer;
 use answers::{encode, error, invalid};
 use ask::Unapproved;
 use hop::{Asked, Carried};
+use malformed::header_refused;
 
 /// Room that one answer takes in a response of `op::TOOL_WAIT`.
 const ANSWER_ROOM: u64 = MAX_TRANSFER_BYTES as u64 + (256 << 10);
@@ -170,14 +172,17 @@ impl Broker {
 
     fn begin_fetch(&mut self, start: FetchStart, bytes: &[u8]) -> Result<u64, NotBegun> {
         let FetchStart { method, url, headers, body, redirect, decode, timeout_ms } = start;
-        let request =
-            NetRequest::parse(&method, &url).map_err(|error| invalid(error.to_string()))?;
+        let request = NetRequest::parse(&method, &url).map_err(|error| {
+            self.deny_malformed(&method, &url, &error);
+            invalid(error.to_string())
+        })?;
         let target = || Target::Request(request.get().method, Arc::from(request.get().place()));
-        let headers = RequestHeaders::parse(&headers).map_err(|problem| match problem {
-            HeaderProblem::Reserved { .. } => {
-                denied(&self.deny_fetch(&target(), hop::header_refused(&problem)))
+        let headers = RequestHeaders::parse(&headers).map_err(|problem| {
+            let refused = self.deny_fetch(&target(), header_refused(&problem));
+            match problem {
+                HeaderProblem::Reserved { .. } => denied(&refused),
+                problem => invalid(problem.to_string()),
             }
-            problem => invalid(problem.to_string()),
         })?;
         let open = self.fetches.open.len() as u64;
         if open >= u64::from(self.limits.requests_open) {

@@ -20,17 +20,17 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::connect::{Connector, QuickAck, Stream, Tcp, through};
 use super::decode::{Coding, deliver};
 use super::egress::{Egress, EgressError, Exchange, Order, OrderBody, ResponseHead};
-use super::exchange::{HttpExchange, RequestBody};
+use super::exchange::{HttpExchange, RequestBody, Sent};
 use super::options::{EgressOptions, EgressSetupError, Phases, Proxy};
 use super::pipe::{self, pipe};
-use super::pool::{Key, Pool, Sender};
+use super::pool::{IDLE_CONNECTION, Key, Pool, Sender};
 use super::resolve::{NameServers, Resolver, Unresolved};
 use super::{Allowance, RequestHeaders, runtime};
 use crate::pipeline::Checked;
@@ -46,6 +46,11 @@ pub(crate) const MAX_DIALS: usize = 4;
 const BUFFER_BYTES: usize = 256 << 10;
 /// What HTTP/2 lets a server send before it was taken.
 const WINDOW_BYTES: u32 = 1 << 20;
+/// Longest silence of a server over HTTP/2 before it is asked whether it is
+/// there.
+pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(15);
+/// Longest wait for its answer.
+pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection may take to be ready for the next request.
 const SETTLE: Duration = Duration::from_millis(200);
 const AGENT: &str = concat!("fumehood/", env!("CARGO_PKG_VERSION"));
@@ -64,7 +69,7 @@ struct Shared {
     resolver: Arc<dyn Resolver>,
     connector: Arc<dyn Connector>,
     tls: TlsConnector,
-    pool: Pool,
+    pool: Arc<Pool>,
 }
 
 impl std::fmt::Debug for HttpEgress {
@@ -100,7 +105,7 @@ impl HttpEgress {
                     .unwrap_or_else(|| Arc::new(NameServers::new(name_servers))),
                 connector: options.connector.unwrap_or_else(|| Arc::new(Tcp)),
                 tls,
-                pool: Pool::default(),
+                pool: Arc::new(Pool::new(IDLE_CONNECTION)),
             }),
             handle,
         })
@@ -146,14 +151,13 @@ impl Egress for HttpEgress {
         let (head_sender, head) = oneshot::channel();
         let (sink, source) = pipe();
         let (body, upload) = match body {
-            OrderBody::None => (RequestBody::Whole(None), None),
-            OrderBody::Bytes(bytes) => (RequestBody::Whole(Some(bytes)), None),
+            OrderBody::None => (RequestBody::whole(None), None),
+            OrderBody::Bytes(bytes) => (RequestBody::whole(Some(bytes)), None),
             OrderBody::Stream(length) => {
                 let (sender, receiver) = pipe();
-                (RequestBody::Pieces { receiver, left: length }, Some(sender))
+                (RequestBody::pieces(receiver, length), Some(sender))
             }
         };
-        let phases = self.shared.phases;
         let digest = Arc::default();
         let job = Job {
             shared: Arc::clone(&self.shared),
@@ -161,8 +165,7 @@ impl Egress for HttpEgress {
             grant: checked.obligations().addresses(),
             headers,
             decode,
-            head_within: timeout.map_or(phases.head, |most| most.min(phases.head)),
-            idle: timeout.map_or(phases.idle, |most| most.min(phases.idle)),
+            phases: self.shared.phases.within(timeout),
             digest: Arc::clone(&digest),
         };
         let task = self.handle.spawn(job.run(body, download, head_sender, sink));
@@ -188,8 +191,7 @@ struct Job {
     grant: AddressGrant,
     headers: RequestHeaders,
     decode: bool,
-    head_within: Duration,
-    idle: Duration,
+    phases: Phases,
     digest: Arc<OnceLock<[u8; 32]>>,
 }
 
@@ -204,9 +206,15 @@ impl Job {
         sink: pipe::Sender<EgressError>,
     ) {
         let mut head = Some(head);
-        let total = self.shared.phases.total;
-        let done = timeout(total, self.exchange(body, download, &mut head, &sink)).await;
+        let done =
+            timeout(self.phases.total, self.exchange(body, download, &mut head, &sink)).await;
         let ended = done.unwrap_or(Err(EgressError::Timeout("the whole exchange")));
+        if let Err(EgressError::Timeout(_) | EgressError::Closed | EgressError::Protocol(_)) =
+            &ended
+        {
+            // Nothing may come over its connection any more.
+            self.shared.pool.discard(&Key::new(&self.request, self.grant));
+        }
         if let (Err(error), Some(head)) = (&ended, head.take()) {
             let _ = head.send(Err(error.clone()));
         }
@@ -232,6 +240,9 @@ impl Job {
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
             return Err(EgressError::Protocol("a change of protocol that nobody asked for"));
         }
+        if parts.headers.len() > MAX_RESPONSE_HEADERS {
+            return Err(EgressError::Protocol("more headers than are accepted"));
+        }
         let coding = if self.decode && !incoming.is_end_stream() {
             Coding::of(&parts.headers)
         } else {
@@ -252,7 +263,7 @@ impl Job {
         if let Some(head) = head.take() {
             let _ = head.send(Ok(begun));
         }
-        let digest = deliver(incoming, coding, sink, download, self.idle).await?;
+        let digest = deliver(incoming, coding, sink, download, self.phases.idle).await?;
         let _ = self.digest.set(digest);
         let ready = match sender {
             Sender::One(mut sender) => {
@@ -305,9 +316,10 @@ impl Job {
     async fn send(
         &self,
         mut sender: Sender,
-        body: RequestBody,
+        mut body: RequestBody,
     ) -> Result<(Response<Incoming>, Sender), Unsent> {
         let two = matches!(sender, Sender::Two(_));
+        let upload = body.watched();
         let message = self.message(two, body).map_err(Unsent::Error)?;
         let sent = async {
             match &mut sender {
@@ -315,13 +327,38 @@ impl Job {
                 Sender::Two(sender) => sender.try_send_request(message).await,
             }
         };
-        let slow = |_| Unsent::Error(EgressError::Timeout("the response"));
-        match timeout(self.head_within, sent).await.map_err(slow)? {
+        match self.head(sent, upload).await.map_err(Unsent::Error)? {
             Ok(response) => Ok((response, sender)),
             Err(mut failed) => Err(match failed.take_message() {
                 Some(message) => Unsent::Request(message.into_body()),
                 None => Unsent::Error(hyper_error(failed.error())),
             }),
+        }
+    }
+
+    /// Waits for the head of the response: for each piece of the request's body
+    /// as long as a piece may take, and from its end on as long as the head may.
+    async fn head<T>(
+        &self,
+        sent: impl Future<Output = T>,
+        mut upload: watch::Receiver<Sent>,
+    ) -> Result<T, EgressError> {
+        let mut sent = std::pin::pin!(sent);
+        let mut all = upload.borrow_and_update().all;
+        loop {
+            let (most, what) = if all {
+                (self.phases.head, "the response")
+            } else {
+                (self.phases.idle, "a piece of the request")
+            };
+            tokio::select! {
+                biased;
+                answered = &mut sent => return Ok(answered),
+                moved = upload.changed(), if !all => {
+                    all = moved.is_err() || upload.borrow_and_update().all;
+                }
+                () = tokio::time::sleep(most) => return Err(EgressError::Timeout(what)),
+            }
         }
     }
 
@@ -359,8 +396,7 @@ impl Job {
     async fn connect(&self) -> Result<Sender, EgressError> {
         let addresses = self.addresses().await?;
         let slow = |_| EgressError::Timeout("connecting");
-        let phases = self.shared.phases;
-        let stream = timeout(phases.connect, self.dial(&addresses)).await.map_err(slow)??;
+        let stream = timeout(self.phases.connect, self.dial(&addresses)).await.map_err(slow)??;
         if !self.request.https {
             return one(stream).await;
         }
@@ -370,7 +406,7 @@ impl Job {
                 ServerName::try_from(name.to_string()).map_err(|_| EgressError::Internal)?
             }
         };
-        let handshake = timeout(phases.tls, self.shared.tls.connect(name, stream)).await;
+        let handshake = timeout(self.phases.tls, self.shared.tls.connect(name, stream)).await;
         let encrypted = handshake
             .map_err(|_| EgressError::Timeout("the handshake of TLS"))?
             .map_err(|error| EgressError::Tls(tls_error(&error)))?;
@@ -387,7 +423,7 @@ impl Job {
             HostName::Address(address) => vec![*address],
             name @ HostName::Name(_) => {
                 let lookup = self.shared.resolver.resolve(name);
-                let found = timeout(self.shared.phases.resolve, lookup).await;
+                let found = timeout(self.phases.resolve, lookup).await;
                 found.map_err(|_| EgressError::Timeout("looking the name up"))?.map_err(
                     |unresolved| match unresolved {
                         Unresolved::NoAddress => EgressError::Name,
@@ -424,7 +460,7 @@ impl Job {
 
     async fn dial(&self, addresses: &[DialAddress]) -> Result<Box<dyn Stream>, EgressError> {
         let count = u32::try_from(addresses.len()).unwrap_or(1).max(1);
-        let each = self.shared.phases.connect.checked_div(count).unwrap_or_default();
+        let each = self.phases.connect.checked_div(count).unwrap_or_default();
         let mut last = EgressError::Connect;
         for address in addresses {
             let attempt = async {
@@ -481,6 +517,9 @@ async fn two(stream: impl Stream + 'static) -> Result<Sender, EgressError> {
     let header_bytes = u32::try_from(MAX_RESPONSE_HEADER_BYTES).unwrap_or(u32::MAX);
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_while_idle(true)
         .max_header_list_size(header_bytes)
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES.saturating_mul(2))

@@ -35,7 +35,8 @@ pub struct Order {
     pub download: Allowance,
     /// Whether the response is decompressed.
     pub decode: bool,
-    /// Longest wait for the head, and for each piece of the body.
+    /// Longest wait for each step: the lookup, the connection, its encryption,
+    /// the head, and each piece of a body.
     pub timeout: Option<Duration>,
 }
 

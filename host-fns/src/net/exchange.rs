@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
 use super::egress::{EgressError, Exchange, ResponseHead};
@@ -83,33 +83,71 @@ impl Drop for HttpExchange {
     }
 }
 
-/// The body of a request as the connection reads it.
-pub(super) enum RequestBody {
+/// Bytes of a whole body that the connection gets at once, so that it is known
+/// how far it has come.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// How far a body has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sent {
+    pieces: u64,
+    pub(super) all: bool,
+}
+
+/// Where a body comes from.
+enum Source {
     Whole(Option<Bytes>),
     Pieces { receiver: pipe::Receiver<EgressError>, left: Option<u64> },
 }
 
+/// The body of a request as the connection reads it.
+pub(super) struct RequestBody {
+    source: Source,
+    sent: Option<watch::Sender<Sent>>,
+}
+
 impl RequestBody {
+    pub(super) fn whole(bytes: Option<Bytes>) -> Self {
+        Self { source: Source::Whole(bytes), sent: None }
+    }
+
+    pub(super) fn pieces(receiver: pipe::Receiver<EgressError>, length: Option<u64>) -> Self {
+        Self { source: Source::Pieces { receiver, left: length }, sent: None }
+    }
+
     /// The same body again, if all of it is there.
     pub(super) fn again(&self) -> Option<Self> {
-        match self {
-            Self::Whole(bytes) => Some(Self::Whole(bytes.clone())),
-            Self::Pieces { .. } => None,
+        match &self.source {
+            Source::Whole(bytes) => Some(Self::whole(bytes.clone())),
+            Source::Pieces { .. } => None,
+        }
+    }
+
+    /// Tells from now on how far it has come; when the connection has let go of
+    /// it, the other end is closed.
+    pub(super) fn watched(&mut self) -> watch::Receiver<Sent> {
+        let all = self.is_end_stream();
+        let (sender, receiver) = watch::channel(Sent { pieces: 0, all });
+        self.sent = Some(sender);
+        receiver
+    }
+
+    fn tell(&self, is_piece: bool, all: bool) {
+        if let Some(sent) = &self.sent {
+            sent.send_modify(|sent| {
+                sent.pieces = sent.pieces.saturating_add(u64::from(is_piece));
+                sent.all |= all;
+            });
         }
     }
 }
 
-impl Body for RequestBody {
-    type Data = Bytes;
-    type Error = EgressError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, EgressError>>> {
-        Poll::Ready(match self.get_mut() {
+impl Source {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, EgressError>>> {
+        Poll::Ready(match self {
             Self::Whole(bytes) => {
-                bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes)))
+                let piece = bytes.as_mut().map(|rest| rest.split_to(rest.len().min(PIECE_BYTES)));
+                piece.filter(|piece| !piece.is_empty()).map(Ok)
             }
             Self::Pieces { receiver, left } => {
                 match std::task::ready!(receiver.poll_take(context, pipe::PIPE_BYTES)) {
@@ -120,7 +158,7 @@ impl Body for RequestBody {
                             };
                             *left = rest;
                         }
-                        Some(Ok(Frame::data(bytes)))
+                        Some(Ok(bytes))
                     }
                     Taken::End if left.is_some_and(|left| left != 0) => {
                         Some(Err(EgressError::Length))
@@ -133,19 +171,36 @@ impl Body for RequestBody {
             }
         })
     }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = EgressError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, EgressError>>> {
+        let this = self.get_mut();
+        let piece = std::task::ready!(this.source.poll(context));
+        this.tell(piece.is_some(), piece.is_none() || this.is_end_stream());
+        Poll::Ready(piece.map(|piece| piece.map(Frame::data)))
+    }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
-            Self::Pieces { left, .. } => *left == Some(0),
+        match &self.source {
+            Source::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            Source::Pieces { left, .. } => *left == Some(0),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Self::Pieces { left: Some(left), .. } => SizeHint::with_exact(*left),
-            Self::Pieces { left: None, .. } => SizeHint::default(),
+        match &self.source {
+            Source::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64)
+            }
+            Source::Pieces { left: Some(left), .. } => SizeHint::with_exact(*left),
+            Source::Pieces { left: None, .. } => SizeHint::default(),
         }
     }
 }

@@ -37,6 +37,8 @@ pub use resolve::{Lookup, Resolver, Unresolved};
 
 /// Most redirects that one request follows.
 pub const MAX_REDIRECTS: usize = 20;
+/// Most bytes of a URL in the record of a denial because it is none.
+pub(crate) const MAX_MALFORMED_URL_BYTES: usize = 256;
 
 /// Constants that bound requests, for the table of the documentation.
 #[cfg(test)]
@@ -45,6 +47,7 @@ pub(crate) fn constants() -> Vec<(&'static str, u64)> {
     let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     vec![
         ("MAX_URL_BYTES", fumehood_policies::MAX_URL_BYTES as u64),
+        ("MAX_MALFORMED_URL_BYTES", MAX_MALFORMED_URL_BYTES as u64),
         ("MAX_REQUEST_HEADERS", MAX_REQUEST_HEADERS as u64),
         ("MAX_REQUEST_HEADER_BYTES", MAX_REQUEST_HEADER_BYTES as u64),
         ("MAX_REDIRECTS", MAX_REDIRECTS as u64),
@@ -60,6 +63,8 @@ pub(crate) fn constants() -> Vec<(&'static str, u64)> {
         ("MAX_ANSWERED", crate::MAX_ANSWERED as u64),
         ("MAX_IDLE_CONNECTIONS", pool::MAX_IDLE_CONNECTIONS as u64),
         ("IDLE_CONNECTION", ms(pool::IDLE_CONNECTION)),
+        ("PING_INTERVAL", ms(client::PING_INTERVAL)),
+        ("PING_TIMEOUT", ms(client::PING_TIMEOUT)),
         ("Phases::resolve", ms(phases.resolve)),
         ("Phases::connect", ms(phases.connect)),
         ("Phases::tls", ms(phases.tls)),

@@ -19,9 +19,9 @@ pub struct Phases {
     pub connect: Duration,
     /// The handshake of TLS.
     pub tls: Duration,
-    /// From the request to the head of the response.
+    /// From the end of the request to the head of the response.
     pub head: Duration,
-    /// Between two pieces of the body.
+    /// Between two pieces of a body, each way.
     pub idle: Duration,
     /// Everything together.
     pub total: Duration,
@@ -37,6 +37,23 @@ impl Default for Phases {
             head: seconds(120),
             idle: seconds(60),
             total: seconds(1800),
+        }
+    }
+}
+
+impl Phases {
+    /// The same, and no step longer than `most`; everything together may take
+    /// as long as it may.
+    pub(super) fn within(self, most: Option<Duration>) -> Self {
+        let Some(most) = most else { return self };
+        let Self { resolve, connect, tls, head, idle, total } = self;
+        Self {
+            resolve: resolve.min(most),
+            connect: connect.min(most),
+            tls: tls.min(most),
+            head: head.min(most),
+            idle: idle.min(most),
+            total,
         }
     }
 }

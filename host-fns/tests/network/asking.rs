@@ -361,6 +361,52 @@ fn a_stopped_run_stops_asking() {
     assert!(desk.waiting().is_empty());
 }
 
+const NEVER: &str = "[[net]]\nid = \"never\"\naction = \"deny\"\nhosts = [\"a.test\"]\n";
+
+#[test]
+fn an_approval_is_decided_by_the_policy_that_holds_when_it_comes() {
+    let net = net();
+    let desk = ApprovalDesk::default();
+    let approvals = Arc::new(Approvals::new(Arc::new(desk.clone())));
+    let live = Arc::new(LivePolicy::new(policy(RULE)));
+    let given = Arc::clone(&live);
+    let mut guest = net.guest_with(policy(RULE), |config| {
+        config.approvals = Some(approvals);
+        config.live_policy = Some(given);
+    });
+    let result = std::thread::scope(|scope| {
+        let sent = scope.spawn(|| send(&mut guest, "GET", "http://a.test/"));
+        let (number, token) = wait_for(&desk);
+        // The operator changes their mind while the question waits.
+        assert_eq!(live.replace(policy(&format!("{RULE}{NEVER}"))), Ok(2));
+        assert_eq!(desk.answer(number, &token, Answer::Once), ApprovalStatus::Applied);
+        sent.join().unwrap()
+    });
+    assert!(result.unwrap_err().contains("denied by policy (rule never)"));
+    assert_eq!(guest.denied_by(), ["never"]);
+    assert!(net.names.asked().is_empty());
+}
+
+#[test]
+fn each_hop_is_decided_by_the_policy_that_holds_then() {
+    let net = net();
+    let live = Arc::new(LivePolicy::new(flags(&["a.test:80", "b.test:80"])));
+    let (given, of_server) = (Arc::clone(&live), Arc::clone(&live));
+    net.answer(&format!("{PUBLIC}:80"), move |head| {
+        if head.starts_with("GET /1 ") {
+            // One call of the guest waits for the head of the whole chain.
+            of_server.replace(flags(&["a.test:80"])).unwrap();
+            crate::support::response("302 X", "Location: http://b.test/2\r\n", b"")
+        } else {
+            ok("end")
+        }
+    });
+    let mut guest = net.guest_with(flags(&[]), |config| config.live_policy = Some(given));
+    let message = send(&mut guest, "GET", "http://a.test/1").unwrap_err();
+    assert!(message.contains("rule default-deny"), "{message}");
+    assert!(!net.names.asked().contains(&"b.test".to_owned()));
+}
+
 #[test]
 fn a_policy_that_is_replaced_holds_for_the_next_request() {
     let net = net();

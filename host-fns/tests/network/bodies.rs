@@ -50,6 +50,73 @@ fn a_server_that_says_nothing_times_out() {
 }
 
 #[test]
+fn a_guests_own_time_bounds_the_connection_too() {
+    let net = Net::new();
+    net.name("a.test", &[&[PUBLIC]]);
+    net.black_hole(&format!("{PUBLIC}:80"));
+    // Takes connections, and never says a word of TLS.
+    net.serve(&format!("{PUBLIC}:443"), |_stream| std::thread::sleep(Duration::from_secs(20)));
+    let mut guest = net.guest(&["a.test:80", "a.test"]);
+    for (url, what) in [("http://a.test/", "connecting"), ("https://a.test/", "handshake")] {
+        let mut start = get(url);
+        start.timeout_ms = Some(1000);
+        let started = Instant::now();
+        let (kind, message) = guest.send(&start, &[]).unwrap_err();
+        assert_eq!(kind, Timeout, "{message}");
+        assert!(message.contains(what), "{message}");
+        assert!(started.elapsed() < Duration::from_secs(10), "{url}: {:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn the_time_for_the_head_begins_when_all_was_sent() {
+    let ms = Duration::from_millis;
+    let mut net = net();
+    net.phases = Phases { head: ms(600), idle: ms(5000), ..Phases::default() };
+    net.answer(&format!("{PUBLIC}:80"), |_| response("200 OK", "", b"got it"));
+    let mut guest = net.guest(&["a.test:80"]);
+    let mut start = get("http://a.test/");
+    start.method = "POST".to_owned();
+    for length in [Some(6), None] {
+        start.body = fumehood_guest_abi::FetchBody::Stream { length };
+        let id = guest.start(&start, &[]).unwrap();
+        for piece in 0..6 {
+            std::thread::sleep(ms(200));
+            guest.write(id, b"x", piece == 5).unwrap();
+        }
+        assert_eq!(guest.finish(id).unwrap().text(), "got it", "{length:?}");
+    }
+    // From then on it counts.
+    net.serve(&format!("{PUBLIC}:80"), |mut stream| {
+        read_request(&mut stream);
+        std::thread::sleep(Duration::from_secs(20));
+    });
+    let mut guest = net.guest(&["a.test:80"]);
+    let id = guest.start(&start, &[]).unwrap();
+    guest.write(id, b"x", true).unwrap();
+    let (kind, message) = guest.head(id).unwrap_err();
+    assert_eq!(kind, Timeout);
+    assert!(message.contains("the response took too long"), "{message}");
+}
+
+#[test]
+fn an_upload_that_stops_times_out() {
+    let mut net = net();
+    net.phases = Phases { idle: Duration::from_millis(300), ..Phases::default() };
+    let mut guest = serve(&net, |_| {});
+    let mut start = get("http://a.test/");
+    start.method = "POST".to_owned();
+    start.body = fumehood_guest_abi::FetchBody::Stream { length: Some(10) };
+    let id = guest.start(&start, &[]).unwrap();
+    guest.write(id, b"x", false).unwrap();
+    let started = Instant::now();
+    let (kind, message) = guest.head(id).unwrap_err();
+    assert_eq!(kind, Timeout);
+    assert!(message.contains("a piece of the request"), "{message}");
+    assert!(started.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
 fn a_body_that_stops_times_out_and_one_that_crawls_runs_out() {
     let net = net();
     let mut guest = serve(&net, |stream| {

@@ -68,7 +68,10 @@ fn a_redirect_out_of_the_policy_is_denied_before_it_is_looked_up() {
         let mut guest = net.guest(&["a.test:80"]);
         let (got, message) = guest.get("http://a.test/").unwrap_err();
         assert_eq!(got, kind, "{location}: {message}");
-        assert_eq!(guest.report().denials.len(), usize::from(kind == Denied), "{location}");
+        // What is no request is a denial too, by a rule of its own.
+        let denied = guest.denied_by();
+        assert_eq!(denied.len(), 1, "{location}: {denied:?}");
+        assert_eq!(denied[0] == "url", kind == Redirect, "{location}: {denied:?}");
     }
     assert!(net.names.asked().iter().all(|name| name == "a.test"), "{:?}", net.names.asked());
     assert!(net.dialled().iter().all(|at| *at == format!("{PUBLIC}:80")));

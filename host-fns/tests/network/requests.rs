@@ -155,6 +155,49 @@ fn what_two_parsers_could_read_differently_is_no_request() {
 }
 
 #[test]
+fn what_is_no_request_is_a_denial_that_is_recorded() {
+    let net = Net::new();
+    net.name("api.test", &[&[PUBLIC]]);
+    let mut guest = net.guest(&["api.test"]);
+    let mut start = get("https://api.test/");
+    for (method, url, header, rule, target) in [
+        ("GET", "http://2130706433/", "", "url", "GET http://2130706433/"),
+        ("GET", "https://u:s3cret@api.test/", "", "url", "GET https://…@api.test/"),
+        (
+            "GET",
+            "https://api.test/v1/../admin?s3cret",
+            "",
+            "url",
+            "GET https://api.test/v1/../admin",
+        ),
+        ("TRACE", "https://api.test/", "", "method", "? https://api.test/"),
+        ("GET", "https://api.test/", "b\r\nHost: evil.test", "header", "GET https://api.test/"),
+    ] {
+        (start.method, start.url) = (method.to_owned(), url.to_owned());
+        start.headers = match header {
+            "" => Vec::new(),
+            value => vec![("X-A".to_owned(), value.to_owned())],
+        };
+        for _ in 0..3 {
+            assert_eq!(guest.send(&start, &[]).unwrap_err().0, Invalid, "{url}");
+        }
+        let report = guest.report();
+        let [denial] = &report.denials[..] else { panic!("{url}: {:?}", report.denials) };
+        assert_eq!((denial.rule.as_str(), denial.target.as_str()), (rule, target));
+        assert_eq!(denial.count, 3, "{url}");
+        assert!(!format!("{denial:?}").contains("s3cret"), "{denial:?}");
+    }
+    // Recorded once each, and the repetitions as a sum.
+    let records = guest.audit.records();
+    let intents = records.iter().filter(|record| record.phase == Phase::Intent);
+    let intents: Vec<_> = intents.map(|record| record.rule.to_string()).collect();
+    assert_eq!(intents, ["url", "url", "url", "method", "header"]);
+    let again = |phase| phase == Phase::Sum { count: 2, failed: 2 };
+    assert_eq!(records.iter().filter(|record| again(record.phase)).count(), 5);
+    assert!(net.names.asked().is_empty() && net.dialled().is_empty());
+}
+
+#[test]
 fn headers_that_frame_redirect_or_upgrade_are_denied() {
     let net = Net::new();
     let seen = seen(&net);

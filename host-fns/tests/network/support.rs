@@ -92,6 +92,8 @@ fn answer(query: Message, answers: &Mutex<Answers>, asked: &Mutex<Vec<String>>) 
 #[derive(Default)]
 pub(crate) struct Mapped {
     map: Mutex<BTreeMap<SocketAddr, SocketAddr>>,
+    /// Where a connection is neither made nor refused.
+    black_holes: Mutex<Vec<SocketAddr>>,
     pub(crate) dialled: Mutex<Vec<String>>,
 }
 
@@ -103,7 +105,11 @@ impl Connector for Mapped {
     {
         self.dialled.lock().unwrap().push(address.to_string());
         let to = self.map.lock().unwrap().get(&address.get()).copied();
+        let lost = self.black_holes.lock().unwrap().contains(&address.get());
         Box::pin(async move {
+            if lost {
+                std::future::pending::<()>().await;
+            }
             match to {
                 Some(to) => tokio::net::TcpStream::connect(to).await,
                 None => Err(std::io::ErrorKind::ConnectionRefused.into()),
@@ -139,6 +145,11 @@ impl Net {
     /// Maps an address to a server here.
     pub(crate) fn map(&self, address: &str, to: SocketAddr) {
         self.connector.map.lock().unwrap().insert(address.parse().unwrap(), to);
+    }
+
+    /// Makes an address one that never answers a connection.
+    pub(crate) fn black_hole(&self, address: &str) {
+        self.connector.black_holes.lock().unwrap().push(address.parse().unwrap());
     }
 
     /// A server at an address, each connection on a thread of its own.

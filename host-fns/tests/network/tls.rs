@@ -1,10 +1,13 @@
 //! Encrypted connections and HTTP/2.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
-use fumehood_guest_abi::FetchErrorKind::{Denied, Tls};
+use fumehood_guest_abi::FetchErrorKind::{Denied, Protocol, Timeout, Tls};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -63,6 +66,13 @@ async fn echo(
         let mut response = hyper::Response::builder();
         for number in 0..2000 {
             response = response.header(format!("x-{number}"), "y".repeat(100));
+        }
+        return Ok(response.body(Full::default()).unwrap());
+    }
+    if let Some(count) = parts.uri.path().strip_prefix("/short-headers/") {
+        let mut response = hyper::Response::builder();
+        for number in 0..count.parse::<u32>().unwrap() {
+            response = response.header(format!("x-{number}"), "y");
         }
         return Ok(response.body(Full::default()).unwrap());
     }
@@ -150,9 +160,8 @@ fn a_certificate_that_nobody_vouches_for_is_a_fault() {
     assert_eq!(net.guest(&["b.test"]).kind("https://b.test/"), Err(Tls));
     // No TLS at all.
     net.serve(&format!("{PUBLIC}:8443"), |mut stream| {
-        use std::io::Write as _;
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        std::thread::sleep(Duration::from_secs(1));
     });
     assert_eq!(net.guest(&["a.test:8443"]).kind("https://a.test:8443/"), Err(Tls));
 }
@@ -178,5 +187,58 @@ fn a_head_beyond_the_limit_is_refused_in_both_protocols() {
     for protocols in [&[b"h2" as &[u8]][..], &[b"http/1.1" as &[u8]][..]] {
         let net = net(&authority, protocols);
         assert!(net.guest(&["a.test"]).get("https://a.test/headers").is_err());
+        // Few bytes, and too many headers.
+        let mut guest = net.guest(&["a.test"]);
+        assert!(guest.get("https://a.test/short-headers/200").is_ok());
+        assert_eq!(guest.kind("https://a.test/short-headers/300"), Err(Protocol));
     }
+}
+
+/// Passes bytes on between two connections, until it is said not to; both stay
+/// open.
+fn pass_on(mut from: TcpStream, mut to: TcpStream, is_cut: Arc<AtomicBool>) {
+    std::thread::spawn(move || {
+        let mut buffer = [0; 16384];
+        while let Ok(length @ 1..) = from.read(&mut buffer) {
+            if !is_cut.load(Ordering::Relaxed) && to.write_all(&buffer[..length]).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// A way to a server. Each connection that takes it goes silent, and stays open,
+/// when its flag is set.
+fn wire(net: &Net, address: &str, server: SocketAddr) -> Arc<Mutex<Vec<Arc<AtomicBool>>>> {
+    let wires = Arc::<Mutex<Vec<Arc<AtomicBool>>>>::default();
+    let made = Arc::clone(&wires);
+    net.serve(address, move |client| {
+        let is_cut = Arc::new(AtomicBool::new(false));
+        made.lock().unwrap().push(Arc::clone(&is_cut));
+        let upstream = TcpStream::connect(server).unwrap();
+        let (to_client, to_server) = (client.try_clone().unwrap(), upstream.try_clone().unwrap());
+        pass_on(client, to_server, Arc::clone(&is_cut));
+        pass_on(upstream, to_client, is_cut);
+    });
+    wires
+}
+
+#[test]
+fn a_shared_connection_over_which_nothing_comes_is_given_up() {
+    let authority = Authority::new();
+    let mut net = net(&authority, &[b"h2"]);
+    net.phases.head = Duration::from_secs(2);
+    let server = serve(authority.config("a.test", &[b"h2"]));
+    let wires = wire(&net, &format!("{PUBLIC}:443"), server);
+    let mut guest = net.guest(&["a.test"]);
+    assert!(guest.get("https://a.test/").is_ok());
+    assert!(guest.get("https://a.test/").is_ok());
+    assert_eq!(net.dialled().len(), 1);
+    for wire in &*wires.lock().unwrap() {
+        wire.store(true, Ordering::Relaxed);
+    }
+    assert_eq!(guest.kind("https://a.test/"), Err(Timeout));
+    // The next request does not go the same way.
+    assert!(guest.get("https://a.test/").is_ok());
+    assert_eq!(net.dialled().len(), 2);
 }

@@ -23,8 +23,7 @@ use crate::broker::{Broker, StopReason};
 use crate::errno::Errno;
 use crate::meter::Budget;
 use crate::net::{
-    Allowance, EgressError, Exchange, HeaderProblem, MAX_REDIRECTS, Order, OrderBody,
-    RequestHeaders, ResponseHead,
+    Allowance, EgressError, Exchange, MAX_REDIRECTS, Order, OrderBody, RequestHeaders, ResponseHead,
 };
 use crate::pipeline::{Effect as _, Refused, Suspended};
 
@@ -32,10 +31,8 @@ use crate::pipeline::{Effect as _, Refused, Suspended};
 const ADDRESS_RULE: &str = "address";
 /// Rule id of denials of redirects.
 const REDIRECT_RULE: &str = "redirect";
-/// Rule id of denials of headers.
-const HEADER_RULE: &str = "header";
 
-const FINAL: &str = "This is a decision, not a network fault: do not retry.";
+pub(super) const FINAL: &str = "This is a decision, not a network fault: do not retry.";
 
 /// What stays the same from hop to hop.
 pub(super) struct Asked {
@@ -88,6 +85,8 @@ impl Broker {
         request: Canonical<NetRequest>,
         asked: &Asked,
     ) -> Result<Started, Unapproved> {
+        // A call may take many hops and wait for long before each.
+        self.follow_policy();
         let target = request.get().target();
         let refused = |why| Unapproved::Refused(Box::new(why));
         let Some(egress) = self.fetches.egress.clone() else {
@@ -96,6 +95,8 @@ impl Broker {
         let payload = asked.body.payload();
         let length_known = !matches!(asked.body, Carried::Stream(None));
         let approved = self.approval(&request, &payload, length_known)?;
+        // What was approved is decided by the policy that holds by now.
+        self.follow_policy();
         let host: Arc<str> = Arc::from(request.get().host.to_string());
         let meter = self.pipeline.ledger.meter.clone();
         let checked =
@@ -174,6 +175,13 @@ impl Broker {
                 Next::Failed(kind, message) => {
                     self.conclude_fetch(id, Outcome::Redirected);
                     return Poll::Ready(self.end_failed(id, kind, message));
+                }
+                Next::Malformed(error, location) => {
+                    let method = fetch.request.method;
+                    let message = format!("the redirect leads to no request: {error}");
+                    self.conclude_fetch(id, Outcome::Redirected);
+                    self.deny_malformed(method, &location, &error);
+                    return Poll::Ready(self.end_failed(id, FetchErrorKind::Redirect, message));
                 }
             }
         }
@@ -327,7 +335,11 @@ impl Broker {
                 self.end_refused(id, &refused)
             }
             EgressError::Address(class) => {
-                let refused = self.deny_fetch(&target, address_refused(&request, *class));
+                let why = address_refused(&request, *class);
+                let preview = Some(Arc::from(class.tell()));
+                self.pipeline.ledger.next_call();
+                let ledger = &mut self.pipeline.ledger;
+                let refused = ledger.deny_previewed("fetch", &target, Verdict::Deny, why, preview);
                 self.end_refused(id, &refused)
             }
             EgressError::Own => {
@@ -394,6 +406,8 @@ enum Next {
     Hop(Box<NextHop>),
     Refused(Box<Refused>),
     Failed(FetchErrorKind, String),
+    /// What the redirect names, which is no request.
+    Malformed(Box<NetRequestError>, String),
 }
 
 struct NextHop {
@@ -431,7 +445,10 @@ fn next_hop(fetch: &Fetch, head: &ResponseHead) -> Next {
     };
     let request = match parsed {
         Ok(request) => request,
-        Err(error) => return failed(&format!("the redirect leads to no request: {error}")),
+        Err(error) => {
+            let named = String::from_utf8_lossy(location.as_bytes()).into_owned();
+            return Next::Malformed(Box::new(error), named);
+        }
     };
     if fetch.request.https && !request.get().https {
         return Next::Refused(Box::new(downgrade(&fetch.request)));
@@ -440,7 +457,7 @@ fn next_hop(fetch: &Fetch, head: &ResponseHead) -> Next {
     Next::Hop(Box::new(NextHop { request, without_body: to_get, other_origin }))
 }
 
-fn refused(rule: &str, reason: String, hint: impl Into<Cow<'static, str>>) -> Refused {
+pub(super) fn refused(rule: &str, reason: String, hint: impl Into<Cow<'static, str>>) -> Refused {
     Refused { errno: Errno::Acces, rule: Arc::from(rule), reason: reason.into(), hint: hint.into() }
 }
 
@@ -475,10 +492,8 @@ fn own_refused(request: &NetRequest) -> Refused {
 
 fn address_refused(request: &NetRequest, class: AddressClass) -> Refused {
     let host = &request.host;
-    let reason = format!(
-        "denied by policy (rule {ADDRESS_RULE}): `{host}` leads to an address that is {}. {FINAL}",
-        class.name()
-    );
+    let reason =
+        format!("denied by policy (rule {ADDRESS_RULE}): `{host}` {}. {FINAL}", class.tell());
     let hint = if class.is_private_network() {
         let port = if request.https && request.port == 443 {
             String::new()
@@ -497,9 +512,4 @@ fn address_refused(request: &NetRequest, class: AddressClass) -> Refused {
         )
     };
     refused(ADDRESS_RULE, reason, hint)
-}
-
-pub(super) fn header_refused(problem: &HeaderProblem) -> Refused {
-    let reason = format!("denied by policy (rule {HEADER_RULE}): {problem}. {FINAL}");
-    refused(HEADER_RULE, reason, "nobody can allow it; leave the header out")
 }
