@@ -8,7 +8,7 @@
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use fumehood_guest_abi::ToolErrorKind;
 use fumehood_policies::Access;
@@ -114,6 +114,30 @@ fn files_are_written_read_edited_and_deleted() {
 }
 
 #[test]
+fn a_file_that_is_replaced_keeps_its_permissions() {
+    on_both(|lab, guest| {
+        for (name, mode) in [("run.sh", 0o755), ("secret", 0o600), ("fixed", 0o444)] {
+            lab.write(name, "one two");
+            let set = |mode| {
+                fs::set_permissions(lab.user(name), fs::Permissions::from_mode(mode)).unwrap();
+            };
+            set(mode);
+            for (tool, arguments) in [
+                ("edit_file", json!({"path": name, "old": "two", "new": "three"})),
+                ("write_file", json!({"path": name, "content": "four", "overwrite": true})),
+            ] {
+                told(guest, tool, arguments);
+                let upper = lab.session().join("upper").join(name);
+                let seen = if upper.exists() { upper } else { lab.user(name) };
+                let now = fs::metadata(seen).unwrap().permissions().mode() & 0o7777;
+                assert_eq!(now, mode, "{tool} {name}");
+            }
+            assert_eq!(guest.get(&format!("/p/{name}")).unwrap(), b"four");
+        }
+    });
+}
+
+#[test]
 fn links_are_never_followed() {
     on_both(|lab, guest| {
         symlink(lab.root.path().join("canary"), lab.user("out")).unwrap();
@@ -182,8 +206,30 @@ fn searching_is_bounded() {
             let message = failed(guest, "grep", json!({"pattern": pattern}));
             assert!(message.starts_with("ValueError: the pattern cannot be used"), "{message}");
         }
+        let large = failed(guest, "grep", json!({"pattern": "\\w{200}"}));
+        assert!(large.starts_with("ValueError: the pattern cannot be used"), "{large}");
         assert!(failed(guest, "glob", json!({"pattern": "*".repeat(5000)})).contains("4096"));
         assert_eq!(told(guest, "glob", json!({"pattern": "d*"})).lines().count(), 6);
+    });
+}
+
+#[test]
+fn long_lines_and_long_texts_are_searched_piece_by_piece() {
+    on_both(|_, guest| {
+        let content = format!("{}end\nend\n", "x".repeat(40_000));
+        told(guest, "write_file", json!({"path": "long", "content": content}));
+        assert_eq!(
+            told(guest, "grep", json!({"pattern": "end"})),
+            "  long:2: end\n[truncated: of longer lines only 32768 bytes were searched]"
+        );
+        assert!(!told(guest, "grep", json!({"pattern": "^x"})).contains("truncated"));
+        // Compiled as a pattern it would take hundreds of megabytes.
+        let old = "ab".repeat(500_000);
+        let whole = format!("{old}c{old}");
+        told(guest, "write_file", json!({"path": "text", "content": whole}));
+        let edit = json!({"path": "text", "old": old, "new": "n", "replace_all": true});
+        assert_eq!(told(guest, "edit_file", edit), "Replaced 2 occurrence(s) in /p/text");
+        assert_eq!(guest.get("/p/text").unwrap(), b"ncn");
     });
 }
 

@@ -8,14 +8,49 @@
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
 
 /// Bytes of one chunk.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
+/// Something that clones share. Equal is what is the same thing in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Shared<T>(pub(crate) Arc<T>);
+
+impl<T> Shared<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Arc::new(value))
+    }
+}
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> PartialEq for Shared<T> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// The entries of `left` that `right` has not, or has another value for.
+pub(crate) fn beyond<'m, K: Ord, V: PartialEq>(
+    left: &'m OrdMap<K, V>,
+    right: &'m OrdMap<K, V>,
+) -> impl Iterator<Item = (&'m V, Option<&'m V>)> {
+    left.diff(right).filter_map(|item| match item {
+        DiffItem::Remove(_, value) => Some((value, None)),
+        DiffItem::Update { old, new } => Some((old.1, Some(new.1))),
+        DiffItem::Add(..) => None,
+    })
+}
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Content {
     length: u64,
-    chunks: OrdMap<u64, Arc<Vec<u8>>>,
+    chunks: OrdMap<u64, Shared<Vec<u8>>>,
 }
 
 /// Splits a position into the chunk's number and the place in it.
@@ -39,8 +74,11 @@ impl Content {
             let (number, within) = place(position);
             let step = rest.len().min(CHUNK_BYTES.saturating_sub(within));
             let (part, tail) = rest.split_at_mut(step);
-            let stored =
-                self.chunks.get(&number).and_then(|chunk| chunk.get(within..)).unwrap_or_default();
+            let stored = self
+                .chunks
+                .get(&number)
+                .and_then(|chunk| chunk.0.get(within..))
+                .unwrap_or_default();
             let known = stored.len().min(part.len());
             let (copied, zeroed) = part.split_at_mut(known);
             copied.copy_from_slice(stored.get(..known).unwrap_or_default());
@@ -58,7 +96,7 @@ impl Content {
         while !rest.is_empty() {
             let (number, within) = place(position);
             let (part, tail) = rest.split_at(rest.len().min(CHUNK_BYTES.saturating_sub(within)));
-            let chunk = Arc::make_mut(self.chunks.entry(number).or_default());
+            let chunk = Arc::make_mut(&mut self.chunks.entry(number).or_default().0);
             if chunk.len() < within {
                 chunk.resize(within, 0);
             }
@@ -76,12 +114,22 @@ impl Content {
         }
     }
 
+    /// Bytes of memory that it takes and `other`, if there is one, does not
+    /// share. What is shared is passed over without being looked at.
+    pub(crate) fn bytes_beyond(&self, other: Option<&Self>) -> u64 {
+        let size = |chunk: &Shared<Vec<u8>>| chunk.0.capacity() as u64;
+        match other {
+            Some(other) => beyond(&self.chunks, &other.chunks).map(|(chunk, _)| size(chunk)).sum(),
+            None => self.chunks.values().map(size).sum(),
+        }
+    }
+
     /// Cuts or extends with a hole. Limits are the caller's.
     pub(crate) fn set_length(&mut self, length: u64) {
         if length < self.length {
             let (number, within) = place(length);
             if let Some(chunk) = self.chunks.get_mut(&number) {
-                Arc::make_mut(chunk).truncate(within);
+                Arc::make_mut(&mut chunk.0).truncate(within);
             }
             let first_gone = if within == 0 { number } else { number.saturating_add(1) };
             self.chunks = self.chunks.split(&first_gone).0;
@@ -143,6 +191,23 @@ mod tests {
                 prop_assert_eq!(content.length(), model.len() as u64);
             }
         }
+    }
+
+    #[test]
+    fn bytes_that_clones_share_count_for_neither() {
+        let mut content = Content::default();
+        content.write_at(0, &vec![1; 3 * CHUNK_BYTES]);
+        let before = content.clone();
+        assert_eq!(before.bytes_beyond(Some(&content)), 0);
+        let all = before.bytes_beyond(None);
+        assert!(all >= 3 * CHUNK_BYTES as u64, "{all}");
+        content.write_at(5, b"x");
+        let one = before.bytes_beyond(Some(&content));
+        assert!((CHUNK_BYTES as u64..2 * CHUNK_BYTES as u64).contains(&one), "{one}");
+        // The same bytes again, in memory of their own.
+        content.set_length(0);
+        content.write_at(0, &vec![1; 3 * CHUNK_BYTES]);
+        assert_eq!(before.bytes_beyond(Some(&content)), all);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! directories are ever opened, and opening never blocks. No host path, number
 //! or message leaves this module.
 
+mod mode;
 mod open;
 
 use std::ffi::{OsStr, OsString};
@@ -602,7 +603,7 @@ fn ordinary(metadata: &Metadata) -> Result<(), Errno> {
 /// A link that the guest makes names what lies below it. With a `..` in it, it
 /// could be made inside the mount and then lead out of it for tools of the
 /// host, once it, a directory above it or a link it goes through was moved.
-pub(super) fn stays_below(target: &[u8]) -> Result<(), Errno> {
+pub(crate) fn stays_below(target: &[u8]) -> Result<(), Errno> {
     let climbs = target.split(|byte| *byte == b'/').any(|name| name == b"..");
     if climbs || target.starts_with(b"/") { Err(Errno::Perm) } else { Ok(()) }
 }

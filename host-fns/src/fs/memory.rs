@@ -8,6 +8,7 @@
 //! their limits. An inode lives as long as a name or a descriptor holds it.
 //! Every change is checked to the end before the first part of it is made.
 
+mod bytes;
 mod files;
 
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use imbl::OrdMap;
 
 use crate::call::{FileType, Filestat};
 use crate::errno::Errno;
-use crate::fs::content::Content;
+use crate::fs::content::{Content, Shared};
 use crate::fs::node::{Entry, NewTimes, Node, OpenHow, Opened, Renamed, Step, done, follow_link};
 use crate::limits::Limits;
 
@@ -78,7 +79,7 @@ struct Place {
 /// The tree. Cloning is O(1).
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryTree {
-    inodes: OrdMap<u64, Arc<Inode>>,
+    inodes: OrdMap<u64, Shared<Inode>>,
     next: u64,
     bytes: u64,
     names: u64,
@@ -89,7 +90,7 @@ impl MemoryTree {
     pub(crate) fn new(limits: Arc<Limits>, now: u64) -> Self {
         let root = Inode::new(Data::Directory(OrdMap::new()), now);
         Self {
-            inodes: OrdMap::unit(ROOT, Arc::new(root)),
+            inodes: OrdMap::unit(ROOT, Shared::new(root)),
             next: ROOT.saturating_add(1),
             bytes: 0,
             names: 0,
@@ -103,11 +104,11 @@ impl MemoryTree {
     }
 
     fn inode(&self, number: u64) -> Result<&Inode, Errno> {
-        self.inodes.get(&number).map(Arc::as_ref).ok_or(Errno::Io)
+        self.inodes.get(&number).map(|inode| inode.0.as_ref()).ok_or(Errno::Io)
     }
 
     fn inode_mut(&mut self, number: u64) -> Result<&mut Inode, Errno> {
-        self.inodes.get_mut(&number).map(Arc::make_mut).ok_or(Errno::Io)
+        self.inodes.get_mut(&number).map(|inode| Arc::make_mut(&mut inode.0)).ok_or(Errno::Io)
     }
 
     fn entries(&self, number: u64) -> Result<&OrdMap<Arc<[u8]>, u64>, Errno> {
@@ -174,7 +175,7 @@ impl MemoryTree {
         let number = self.next;
         self.next = self.next.saturating_add(1);
         self.bytes = self.bytes.saturating_add(inode.charge());
-        self.inodes.insert(number, Arc::new(inode));
+        self.inodes.insert(number, Shared::new(inode));
         self.insert_name(parent, name, number, now)?;
         Ok(number)
     }
@@ -218,7 +219,7 @@ impl MemoryTree {
     }
 
     fn collect(&mut self, number: u64) {
-        if let Some(inode) = self.inodes.get(&number)
+        if let Some(Shared(inode)) = self.inodes.get(&number)
             && inode.links == 0
             && inode.opens == 0
         {

@@ -35,7 +35,7 @@ use crate::limits::Limits;
 use crate::pipeline::Checked;
 
 use host::HostFile;
-pub(crate) use host::HostLimits;
+pub(crate) use host::{HostLimits, stays_below};
 pub(crate) use memory::MemoryTree;
 pub(crate) use mount::forbidden;
 pub use mount::{HostMount, MountError, lies_in};
@@ -387,6 +387,24 @@ impl Vfs {
         .map(Step::Done)?;
         self.note(path, &step, |shown, ()| shown.set_times(path, times, now));
         Ok(step)
+    }
+
+    /// Gives an open file the permission bits of the one at the request's path.
+    /// Files in memory have none.
+    pub(crate) fn copy_mode(
+        &self,
+        checked: Request<'_, '_>,
+        spelling: Spelling,
+        to: &Node,
+    ) -> Result<Step<()>, Errno> {
+        let _executing = executing();
+        let path = first(checked, spelling);
+        match (self.backend(&path.path), to) {
+            (Backend::Host(number), Node::HostFile(file)) if file.mount() == number => {
+                self.host(number)?.copy_mode(&path, file)
+            }
+            _ => Ok(Step::Done(())),
+        }
     }
 
     /// Lists an open directory. The request was decided for the path it was

@@ -104,6 +104,10 @@ impl Mounted {
         either!(self, mount => mount.rename(old, new))
     }
 
+    pub(crate) fn copy_mode(&self, path: &RequestedPath, file: &HostFile) -> Answer<()> {
+        either!(self, mount => mount.copy_mode(path, file))
+    }
+
     pub(crate) fn set_times(
         &self,
         path: &RequestedPath,

@@ -18,7 +18,11 @@ use rustix::fs::Mode;
 use tar::{Archive, Builder, EntryType, Header};
 
 use crate::fs::handle::{Directory, Kind, joined, os, split};
-use crate::fs::overlay::{Layer, OPAQUE, holds_file_whiteouts, is_opaque, make_whiteout};
+use crate::fs::overlay::{
+    Layer, OPAQUE, holds_file_whiteouts, is_opaque, make_whiteout, mark_whiteouts,
+};
+use crate::fs::stays_below;
+use crate::workspace::baseline::Baselines;
 use crate::workspace::local::Began;
 use crate::workspace::open::{Strategy, Workspace};
 use crate::workspace::report::ProjectPath;
@@ -122,11 +126,7 @@ impl Workspace {
         if self.strategy() == Strategy::Materialised {
             return Err(ArchiveError::NotLive);
         }
-        let compressed = zstd::Encoder::new(out, LEVEL)?;
-        let mut archive = Builder::new(compressed);
-        export_below(&mut archive, &[], &self.layer.upper)?;
-        archive.into_inner()?.finish()?.flush()?;
-        Ok(())
+        export_tree(out, &self.layer.upper)
     }
 
     /// Takes the changes of an archive into a workspace that has none.
@@ -148,6 +148,9 @@ impl Workspace {
             // What the changes cover is what the project has now.
             self.begin_below(&incoming, Began::Now)?;
             let (bytes, inodes) = measure(&incoming)?;
+            if holds_file_whiteouts(&incoming)? {
+                mark_whiteouts(&self.layer.upper, self.layer.form)?;
+            }
             for name in incoming.names()? {
                 incoming.move_new(&name, &self.layer.upper, &name)?;
             }
@@ -164,14 +167,7 @@ impl Workspace {
     /// Takes back an import that was killed: the workspace had no changes
     /// before it.
     pub(crate) fn undo_import(&self) -> io::Result<()> {
-        if self.layer.work.look(INCOMING)?.is_none() {
-            return Ok(());
-        }
-        for name in self.layer.upper.names()? {
-            self.layer.upper.remove_tree(&name)?;
-        }
-        self.layer.baselines.clear()?;
-        self.layer.work.remove_tree(INCOMING).map_err(Into::into)
+        take_import_back(&self.layer.upper, &self.layer.work, &self.layer.baselines)
     }
 
     fn unpack(&self, archive: impl Read, root: &Directory) -> Result<(), ArchiveError> {
@@ -208,6 +204,7 @@ impl Workspace {
                     return refuse(&raw, "is no name of something removed");
                 }
                 make_whiteout(&dir, gone, self.layer.form).map_err(|_| clash(&raw))?;
+                mark_whiteouts(&dir, self.layer.form)?;
                 continue;
             }
             match entry.header().entry_type() {
@@ -227,8 +224,8 @@ impl Workspace {
                 },
                 EntryType::Symlink => {
                     let target = entry.link_name_bytes().unwrap_or_default().into_owned();
-                    if !stays_inside(above, &target) {
-                        return refuse(&raw, "is a link that leads out of the project");
+                    if !may_be_link(&target) {
+                        return refuse(&raw, "is a link that can lead out of the project");
                     }
                     dir.make_symlink(name, &target).map_err(|_| clash(&raw))?;
                 }
@@ -238,6 +235,22 @@ impl Workspace {
         }
         Ok(())
     }
+}
+
+/// The same, of a workspace's parts.
+pub(super) fn take_import_back(
+    upper: &Directory,
+    work: &Directory,
+    baselines: &Baselines,
+) -> io::Result<()> {
+    if work.look(INCOMING)?.is_none() {
+        return Ok(());
+    }
+    for name in upper.names()? {
+        upper.remove_tree(&name)?;
+    }
+    baselines.clear()?;
+    work.remove_tree(INCOMING).map_err(Into::into)
 }
 
 fn clash(path: &[u8]) -> ArchiveError {
@@ -264,23 +277,9 @@ fn checked_path(raw: &[u8]) -> Result<Vec<u8>, ArchiveError> {
     Ok(path)
 }
 
-/// Whether a link in a directory stays in the project for every reader.
-fn stays_inside(above: &[u8], target: &[u8]) -> bool {
-    if target.is_empty() || target.len() > MAX_PATH_BYTES || target.starts_with(b"/") {
-        return false;
-    }
-    let mut depth = above.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).count();
-    for name in target.split(|byte| *byte == b'/') {
-        match name {
-            b"" | b"." => {}
-            b".." => match depth.checked_sub(1) {
-                Some(less) => depth = less,
-                None => return false,
-            },
-            _ => depth = depth.saturating_add(1),
-        }
-    }
-    true
+/// Whether a link is one that a guest could have made.
+fn may_be_link(target: &[u8]) -> bool {
+    !target.is_empty() && target.len() <= MAX_PATH_BYTES && stays_below(target).is_ok()
 }
 
 /// The directory of an entry; what is missing of it is made.
@@ -321,6 +320,15 @@ fn header(kind: EntryType, mode: u32, size: u64) -> Header {
 
 fn named(path: &[u8]) -> &std::path::Path {
     std::path::Path::new(os(path))
+}
+
+/// Writes an upper tree as a compressed archive.
+pub(super) fn export_tree(out: impl Write, upper: &Directory) -> Result<(), ArchiveError> {
+    let compressed = zstd::Encoder::new(out, LEVEL)?;
+    let mut archive = Builder::new(compressed);
+    export_below(&mut archive, &[], upper)?;
+    archive.into_inner()?.finish()?.flush()?;
+    Ok(())
 }
 
 fn export_below<W: Write>(
@@ -374,12 +382,20 @@ mod tests {
 
     use super::*;
     use crate::fs::WorkspaceLimits;
+    use crate::fs::overlay::WhiteoutForm;
     use crate::workspace::WorkspaceOptions;
     use crate::workspace::testing::*;
 
+    /// The workspace of a lab, with whiteouts of a form.
+    fn with_form(lab: &Lab, form: WhiteoutForm) -> Workspace {
+        let mut workspace = lab.create();
+        std::sync::Arc::get_mut(&mut workspace.layer).unwrap().form = form;
+        workspace
+    }
+
     fn lab() -> Lab {
         let lab = Lab::new(Strategy::Live);
-        for name in ["keep", "edit", "gone", "d/x", "again/old"] {
+        for name in ["keep", "edit", "gone", "d/x", "again/old", "sub/gone", "sub/keep"] {
             lab.write(name, "base");
         }
         lab
@@ -387,8 +403,20 @@ mod tests {
 
     #[test]
     fn changes_travel_in_an_archive() {
+        let forms = [WhiteoutForm::Device, WhiteoutForm::Attribute];
+        for (from, to) in forms.into_iter().flat_map(|from| forms.map(|to| (from, to))) {
+            // A device is for root alone in some places.
+            let usable =
+                |form| form == WhiteoutForm::Attribute || lab().create().layer.form == form;
+            if usable(from) && usable(to) {
+                travels(from, to);
+            }
+        }
+    }
+
+    fn travels(from: WhiteoutForm, to: WhiteoutForm) {
         let (first, second) = (lab(), lab());
-        let workspace = first.create();
+        let workspace = with_form(&first, from);
         let mut agent_one = agent(&workspace);
         agent_one.put("/p/edit", b"agent").unwrap();
         agent_one.unlink("/p/gone").unwrap();
@@ -396,20 +424,24 @@ mod tests {
         agent_one.unlink("/p/again/old").unwrap();
         agent_one.rmdir("/p/again").unwrap();
         agent_one.mkdir("/p/again").unwrap();
+        agent_one.unlink("/p/sub/gone").unwrap();
+        agent_one.put("/p/sub/empty", b"").unwrap();
         agent_one.symlink("edit", "/p/link").unwrap();
         let mut bytes = Vec::new();
         workspace.export(&mut bytes).unwrap();
-        let mut other = second.create();
+        let mut other = with_form(&second, to);
         other.import(bytes.as_slice()).unwrap();
         assert!(matches!(other.import(bytes.as_slice()), Err(ArchiveError::NotEmpty)));
         let mut agent_two = agent(&other);
-        assert_eq!(agent_two.list("/p").unwrap(), agent_one.list("/p").unwrap());
+        assert_eq!(agent_two.list("/p").unwrap(), agent_one.list("/p").unwrap(), "{to:?}");
         assert_eq!(agent_two.get("/p/e/x").unwrap(), b"base");
         assert!(agent_two.list("/p/again").unwrap().is_empty());
+        assert_eq!(agent_two.list("/p/sub").unwrap(), ["empty", "keep"], "{to:?}");
         second.write("edit", "user");
         let report = sync(&mut other);
         assert_eq!(paths(&report).2, ["edit"], "what it began with was noted");
         assert!(!second.has("gone") && second.has("e/x") && second.has("link"));
+        assert!(!second.has("sub/gone") && second.has("sub/empty") && second.has("sub/keep"));
     }
 
     fn archive(entries: &[(&[u8], EntryType, &[u8])]) -> Vec<u8> {
@@ -438,6 +470,11 @@ mod tests {
             (vec![(b"/etc/x", file, b"x")], "archive_unsafe"),
             (vec![(b"l", EntryType::Symlink, b"/etc")], "archive_unsafe"),
             (vec![(b"d/l", EntryType::Symlink, b"../../x")], "archive_unsafe"),
+            (
+                vec![(b"a", EntryType::Symlink, b"."), (b"l", EntryType::Symlink, b"a/../secret")],
+                "archive_unsafe",
+            ),
+            (vec![(b"d/l", EntryType::Symlink, b"../keep")], "archive_unsafe"),
             (vec![(b"l", EntryType::Symlink, b"d"), (b"l/x", file, b"x")], "archive_unsafe"),
             (vec![(b"h", EntryType::Link, b"keep")], "archive_unsafe"),
             (vec![(b"n", EntryType::Char, b"")], "archive_unsafe"),

@@ -6,17 +6,51 @@
 use std::io;
 
 use fumehood_policies::{Guard, GuardFacts, Guarded};
+use rustix::io::Errno as Host;
 
 use crate::fs::handle::{Directory, Kind, MAX_DEPTH, joined};
 use crate::workspace::journal::Settle;
 use crate::workspace::plan::{Change, Item, Planner, Sink};
 use crate::workspace::state::{self, MODE_BITS, State};
 
+/// Whether this user may not look at something.
+pub(super) fn is_denied(error: &io::Error) -> bool {
+    matches!(Host::from_io_error(error), Some(Host::ACCESS | Host::PERM))
+}
+
+/// Opens a directory of the project; `None` if this user may not.
+pub(super) fn readable(parent: &Directory, name: &[u8]) -> io::Result<Option<Directory>> {
+    match parent.child(name) {
+        Ok(dir) => Ok(Some(dir)),
+        Err(Host::ACCESS | Host::PERM) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the agent can be given what the user has there. What it cannot was
+/// left out when the project was copied, and is not new each time.
+pub(super) fn can_be_given(parent: &Directory, name: &[u8], kind: Kind) -> io::Result<bool> {
+    let opened = match kind {
+        Kind::File => parent.open_file(name).map(drop),
+        Kind::Directory => parent.child(name).map(drop),
+        Kind::Symlink => return Ok(true),
+        Kind::Whiteout | Kind::Other => return Ok(false),
+    };
+    match opened {
+        Err(Host::ACCESS | Host::PERM) => Ok(false),
+        // What became of it meanwhile is seen when it is given.
+        Ok(()) | Err(_) => Ok(true),
+    }
+}
+
 impl<S: Sink> Planner<'_, S> {
     /// Whether everything in the project's directory is what was agreed on.
     pub(super) fn all_agreed(&self, item: &Item<'_>) -> io::Result<bool> {
         let Some(local) = item.pair.local else { return Ok(true) };
-        self.agreed_below(&item.path, &local.child(item.name)?, item.pair.depth)
+        match readable(local, item.name)? {
+            Some(below) => self.agreed_below(&item.path, &below, item.pair.depth),
+            None => Ok(false),
+        }
     }
 
     fn agreed_below(&self, path: &[u8], local: &Directory, depth: usize) -> io::Result<bool> {
@@ -28,8 +62,11 @@ impl<S: Sink> Planner<'_, S> {
             let Some(agreed) = self.layer.baselines.get(&inner)? else { return Ok(false) };
             let state = state::read(local, &name);
             let same = if state.is_directory() {
-                agreed.state.is_directory()
-                    && self.agreed_below(&inner, &local.child(&name)?, depth.saturating_add(1))?
+                let below = readable(local, &name)?.filter(|_| agreed.state.is_directory());
+                match below {
+                    Some(below) => self.agreed_below(&inner, &below, depth.saturating_add(1))?,
+                    None => false,
+                }
             } else {
                 state.same(&agreed.state)
             };
@@ -66,7 +103,7 @@ impl<S: Sink> Planner<'_, S> {
         for entry in local.entries()? {
             let inner = joined(path, &entry.name);
             let is_directory = entry.kind == Kind::Directory;
-            let facts = GuardFacts { is_directory, in_repository: false };
+            let facts = GuardFacts { is_directory, ..GuardFacts::default() };
             let guard = self.judged(&inner, facts)?;
             if let Some(guard) = guard.filter(|guard| guard.action == Guarded::Protected)
                 && !self.accepts(&inner)
@@ -123,9 +160,11 @@ impl<S: Sink> Planner<'_, S> {
         if depth >= MAX_DEPTH {
             return Ok(());
         }
-        let local = parent.child(name)?;
+        let Some(local) = readable(parent, name)? else { return Ok(()) };
         for entry in local.entries()? {
-            if self.layer.view.unseen(&entry.name).is_some() {
+            if self.layer.view.unseen(&entry.name).is_some()
+                || !can_be_given(&local, &entry.name, entry.kind)?
+            {
                 continue;
             }
             let below = joined(path, &entry.name);

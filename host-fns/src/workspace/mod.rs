@@ -19,12 +19,14 @@ pub(crate) mod baseline;
 mod below;
 mod diff;
 mod error;
+mod guarded;
 mod journal;
 mod links;
 mod local;
 mod lock;
 mod open;
 mod plan;
+mod remains;
 mod report;
 mod settle;
 mod stage;
@@ -33,6 +35,8 @@ mod steps;
 mod sync;
 pub(crate) mod view;
 
+#[cfg(test)]
+mod guard_tests;
 #[cfg(test)]
 mod kernel_tests;
 #[cfg(test)]
@@ -55,6 +59,7 @@ pub use diff::MAX_DIFF_BYTES;
 pub use error::{ProjectError, WorkspaceError};
 pub(crate) use open::UPPER;
 pub use open::{Discarded, Strategy, Workspace, WorkspaceOptions};
+pub use remains::Remains;
 pub use report::{Conflict, GuardedPath, Listed, MAX_REPORTED_PATHS, ProjectPath, SyncReport};
 pub(crate) use settle::measure;
 pub use sync::{MAX_SYNC_ATTEMPTS, SyncError, SyncOptions};

@@ -33,9 +33,9 @@ use crate::workspace::view::View;
 const META: &[u8] = b"meta";
 const META_VERSION: u32 = 1;
 pub(crate) const UPPER: &[u8] = b"upper";
-const WORK: &[u8] = b"work";
+pub(super) const WORK: &[u8] = b"work";
 const MASK: &[u8] = b"mask";
-const BASELINES: &[u8] = b"baselines";
+pub(super) const BASELINES: &[u8] = b"baselines";
 
 /// How the agent's changes are kept apart from the project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,22 +101,22 @@ impl Default for WorkspaceOptions {
     }
 }
 
-fn failed(what: &'static str) -> impl Fn(io::Error) -> WorkspaceError {
+pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> WorkspaceError {
     move |source| WorkspaceError::Io { what, source }
 }
 
-fn host_failed(what: &'static str) -> impl Fn(Host) -> WorkspaceError {
+pub(super) fn host_failed(what: &'static str) -> impl Fn(Host) -> WorkspaceError {
     move |error| WorkspaceError::Io { what, source: error.into() }
 }
 
 /// What a workspace knows of itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Meta {
+pub(super) struct Meta {
     version: u32,
     project: Vec<u8>,
     device: u64,
     inode: u64,
-    strategy: Strategy,
+    pub(super) strategy: Strategy,
     exclude: Vec<String>,
     show_hidden: Vec<String>,
     bytes: u64,
@@ -434,7 +434,7 @@ impl Workspace {
                 Kind::Directory => {
                     let below = match from.child(name) {
                         Ok(below) => below,
-                        Err(Host::ACCESS | Host::NOENT | Host::NOTDIR) => continue,
+                        Err(Host::ACCESS | Host::PERM | Host::NOENT | Host::NOTDIR) => continue,
                         Err(error) => return Err(error.into()),
                     };
                     let mode = below.look_self()?.mode & MODE_BITS;
@@ -446,7 +446,11 @@ impl Workspace {
                     }
                 }
                 Kind::Symlink => {
-                    let target = from.read_link(name)?;
+                    let target = match from.read_link(name) {
+                        Ok(target) => target,
+                        Err(Host::ACCESS | Host::PERM | Host::NOENT | Host::INVAL) => continue,
+                        Err(error) => return Err(error.into()),
+                    };
                     to.make_symlink(name, &target)?;
                     let agreed = Agreed::on(&inner, State::Symlink { target });
                     self.layer.baselines.set(&agreed)?;
@@ -589,11 +593,17 @@ impl Workspace {
     /// [`WorkspaceError::Io`] if it cannot be removed completely.
     pub fn discard(self) -> Result<Discarded, WorkspaceError> {
         let had_changes = self.has_changes().unwrap_or(true);
-        for name in [META, UPPER, WORK, MASK, BASELINES, LOCK] {
-            self.root.remove_tree(name).map_err(host_failed("removed"))?;
-        }
+        remove_parts(&self.root)?;
         Ok(Discarded { had_changes })
     }
+}
+
+/// Removes everything that makes a workspace.
+pub(super) fn remove_parts(root: &Directory) -> Result<(), WorkspaceError> {
+    for name in [META, UPPER, WORK, MASK, BASELINES, LOCK] {
+        root.remove_tree(name).map_err(host_failed("removed"))?;
+    }
+    Ok(())
 }
 
 fn check_apart(
@@ -612,7 +622,7 @@ fn check_apart(
     Ok(())
 }
 
-fn read_meta(root: &Directory) -> Result<Meta, WorkspaceError> {
+pub(super) fn read_meta(root: &Directory) -> Result<Meta, WorkspaceError> {
     let (file, _) = root.open_file(META).map_err(host_failed("opened"))?;
     let frame = frame_at(&file, 0).map_err(failed("opened"))?;
     let (body, _) = frame.ok_or(WorkspaceError::Version)?;

@@ -10,17 +10,17 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::io;
 
-use fumehood_policies::{Guard, GuardFacts, Guarded, PersistenceGuard};
 use rustix::io::Errno as Host;
-use sha2::{Digest as _, Sha256};
 
 use crate::fs::handle::{Directory, Kind, Look, MAX_DEPTH, joined};
 use crate::fs::overlay::{Layer, holds_file_whiteouts, is_opaque};
 use crate::workspace::apply::beside;
 use crate::workspace::baseline::Agreed;
+use crate::workspace::below::{can_be_given, is_denied, readable};
+use crate::workspace::guarded::Shape;
 use crate::workspace::journal::Settle;
 use crate::workspace::links::Links;
-use crate::workspace::report::{GuardedPath, ProjectPath, SyncReport};
+use crate::workspace::report::{ProjectPath, SyncReport};
 use crate::workspace::state::{self, Identity, MODE_BITS, State};
 use crate::workspace::view::Unseen;
 
@@ -66,13 +66,13 @@ pub(crate) struct Planner<'w, S: Sink> {
 /// A directory that is compared.
 pub(super) struct Pair<'d> {
     path: &'d [u8],
-    upper: &'d Directory,
+    pub(super) upper: &'d Directory,
     /// The project's directory at the same path.
     pub(super) local: Option<&'d Directory>,
     /// Where in the project things of this directory go; another path than
     /// `path` below something that is kept aside.
     place: &'d [u8],
-    opaque: bool,
+    pub(super) opaque: bool,
     /// The directory that holds this one is a git repository by its files.
     in_repository: bool,
     pub(super) depth: usize,
@@ -90,9 +90,12 @@ pub(super) struct Item<'d> {
     pub(super) name: &'d [u8],
     pub(super) path: Vec<u8>,
     place: Vec<u8>,
-    agreed: Option<Agreed>,
+    pub(super) agreed: Option<Agreed>,
     chosen: &'d mut BTreeSet<Vec<u8>>,
-    in_repository: bool,
+    pub(super) in_repository: bool,
+    /// The agent's changes make a git repository of the directory that holds
+    /// it.
+    pub(super) completes: bool,
 }
 
 impl Item<'_> {
@@ -154,7 +157,7 @@ impl<S: Sink> Planner<'_, S> {
             names.extend(local.names()?);
         }
         let in_files = holds_file_whiteouts(pair.upper)?;
-        let repository = self.is_repository(pair)?;
+        let Shape { repository, completed } = self.shape(pair)?;
         let mut chosen = BTreeSet::new();
         for name in &names {
             match self.layer.view.unseen(name) {
@@ -177,6 +180,7 @@ impl<S: Sink> Planner<'_, S> {
                 agreed,
                 chosen: &mut chosen,
                 in_repository: repository || pair.in_repository,
+                completes: completed,
             };
             let over = pair.upper.look(name)?;
             let gone = match &over {
@@ -194,24 +198,6 @@ impl<S: Sink> Planner<'_, S> {
         Ok(())
     }
 
-    /// Whether git would take a directory of the agent's for a repository.
-    fn is_repository(&self, pair: &Pair<'_>) -> io::Result<bool> {
-        for name in [&b"HEAD"[..], b"objects", b"refs"] {
-            let over = pair.upper.look(name)?;
-            let there = match over {
-                Some(look) => look.kind != Kind::Whiteout,
-                None => match pair.local.filter(|_| !pair.opaque) {
-                    Some(local) => local.look(name)?.is_some(),
-                    None => false,
-                },
-            };
-            if !there {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
     pub(super) fn settle(&mut self, path: &[u8], settle: Settle) -> io::Result<()> {
         self.sink.take(Change::Settle { path, settle })
     }
@@ -225,60 +211,6 @@ impl<S: Sink> Planner<'_, S> {
             }
         }
         Ok(())
-    }
-
-    /// What the guard says of a change; `true` if it is held back.
-    fn held(&mut self, item: &Item<'_>, agent: &State) -> io::Result<bool> {
-        let facts =
-            GuardFacts { is_directory: agent.is_directory(), in_repository: item.in_repository };
-        let Some(guard) = self.judged(&item.path, facts)? else { return Ok(false) };
-        if guard.action == Guarded::Flagged || self.accepts(&item.path) {
-            self.report.flagged.push(GuardedPath::new(&item.path, guard));
-            return Ok(false);
-        }
-        self.hold(item, agent, guard)?;
-        Ok(true)
-    }
-
-    /// What the guard says of a path under all its names.
-    pub(super) fn judged(&self, path: &[u8], facts: GuardFacts) -> io::Result<Option<Guard>> {
-        let guard = PersistenceGuard::standard();
-        let own = guard.judge(path, facts);
-        if own.is_some_and(|guard| guard.action == Guarded::Protected) {
-            return Ok(own);
-        }
-        let links = match self.links.get() {
-            Some(links) => links,
-            None => {
-                let links = Links::of(self.project, self.named, &self.layer.view)?;
-                self.links.get_or_init(|| links)
-            }
-        };
-        let others = links.other_names(path).filter_map(|name| guard.judge(&name, facts));
-        let (protected, flagged): (Vec<Guard>, Vec<Guard>) =
-            others.partition(|guard| guard.action == Guarded::Protected);
-        Ok(protected.first().copied().or(own).or(flagged.first().copied()))
-    }
-
-    pub(super) fn accepts(&self, path: &[u8]) -> bool {
-        self.accepted.iter().any(|accepted| covers(accepted, path))
-    }
-
-    /// The agent keeps its version and the project its own. Told once, unless
-    /// it is asked for.
-    fn hold(&mut self, item: &Item<'_>, agent: &State, guard: Guard) -> io::Result<()> {
-        self.held = self.held.saturating_add(1);
-        let bytes = postcard::to_allocvec(agent).map_err(io::Error::other)?;
-        let digest: [u8; 32] = Sha256::digest(bytes).into();
-        if item.agreed.as_ref().and_then(|agreed| agreed.held) == Some(digest) {
-            if self.tell_held_again {
-                self.report.held_back.push(GuardedPath::new(&item.path, guard));
-            }
-            return Ok(());
-        }
-        self.report.held_back.push(GuardedPath::new(&item.path, guard));
-        let hide = agent.is_absent() && item.pair.opaque && !self.whole;
-        self.settle(&item.path, Settle::Held { digest, hide })
     }
 
     /// A free name beside a path of the project.
@@ -436,7 +368,7 @@ impl<S: Sink> Planner<'_, S> {
         let local = item.local_look()?;
         let kind = local.map(|look| look.kind);
         let child = match (item.pair.local, kind) {
-            (Some(dir), Some(Kind::Directory)) => Some(dir.child(item.name)?),
+            (Some(dir), Some(Kind::Directory)) => readable(dir, item.name)?,
             _ => None,
         };
         let opaque = item.pair.opaque || is_opaque(&upper)?;
@@ -450,6 +382,10 @@ impl<S: Sink> Planner<'_, S> {
             self.pending.push((place.clone(), look.mode & MODE_BITS));
         } else {
             let (state, _) = item.local_state();
+            let comes = state.same(&base) && !state.is_directory();
+            if comes && self.directory_held(&item, &state, &agent)? {
+                return Ok(());
+            }
             match (&state, &base) {
                 (State::Absent, State::Absent) => {
                     self.pending.push((place.clone(), look.mode & MODE_BITS));
@@ -535,7 +471,11 @@ impl<S: Sink> Planner<'_, S> {
 
     /// The agent removed it, or never had it.
     fn agent_has_nothing(&mut self, item: Item<'_>, whiteout: bool) -> io::Result<()> {
-        let local = item.local_look()?;
+        let local = item.local_look();
+        if item.agreed.is_none() && local.as_ref().is_err_and(is_denied) {
+            return Ok(());
+        }
+        let local = local?;
         if item.agreed.is_none() {
             return match local {
                 // It came after the agent had looked.
@@ -570,6 +510,10 @@ impl<S: Sink> Planner<'_, S> {
         if whiteout {
             self.report.conflict(&item.path, None, REMOVED_THERE);
         } else if self.whole {
+            let seen = |dir| can_be_given(dir, item.name, look.kind);
+            if !item.pair.local.map_or(Ok(true), seen)? {
+                return Ok(());
+            }
             self.report.picked_up.push(ProjectPath(item.path.clone()));
         } else {
             return Ok(());
@@ -594,13 +538,5 @@ impl<S: Sink> Planner<'_, S> {
         }
         self.remove_tree(item)?;
         self.settle(&item.path, Settle::Took(State::Absent))
-    }
-}
-
-/// Whether a path is `above` or lies below it.
-fn covers(above: &[u8], path: &[u8]) -> bool {
-    match path.strip_prefix(above) {
-        Some([] | [b'/', ..]) => true,
-        Some(_) | None => above.is_empty(),
     }
 }

@@ -137,7 +137,9 @@ impl Settler<'_> {
             Err(Host::NOENT | Host::NOTDIR) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
+        let shut = || matches!(from.child(name), Err(Host::ACCESS | Host::PERM));
         match look.kind {
+            Kind::Directory if shut() => self.drop_copy(path),
             Kind::Directory => self.give_directory(path, &to, name, look.mode & MODE_BITS),
             Kind::Symlink => {
                 let target = from.read_link(name)?;

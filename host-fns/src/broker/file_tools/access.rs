@@ -26,6 +26,7 @@ impl Broker {
         created: impl FnOnce(&T) -> u64,
         run: impl FnOnce(&mut Vfs, &Checked<'_, FsRequest>, Spelling) -> Result<Step<T>, Errno>,
     ) -> Result<T, Errno> {
+        self.follow_policy();
         let checked = self.pipeline.check(FsRequest::canonical(action, path.clone()))?;
         match run(&mut self.vfs, &checked, Spelling::default()) {
             Ok(Step::Done(value)) => {
@@ -182,18 +183,35 @@ impl Broker {
         Ok(())
     }
 
-    /// Makes a file with this content; what was made is removed if it fails.
-    pub(super) fn write_new(&mut self, path: &GuestPath, content: &[u8]) -> Result<(), Errno> {
+    /// Gives an open file the permission bits of the one at a path.
+    fn copy_mode(&mut self, to: &Node, like: &GuestPath) -> Result<(), Errno> {
+        self.act_plain(
+            FsAction::Metadata,
+            like,
+            |()| 0,
+            |vfs, checked, spelling| vfs.copy_mode(checked, spelling, to),
+        )
+    }
+
+    /// Makes a file with this content, and with the permission bits of `like`
+    /// from the beginning; what was made is removed if it fails.
+    pub(super) fn write_new(
+        &mut self,
+        path: &GuestPath,
+        content: &[u8],
+        like: Option<&GuestPath>,
+    ) -> Result<(), Errno> {
         let how = OpenHow { write: true, create: true, exclusive: true, ..OpenHow::default() };
         let now = self.now();
         let opened = self.act_plain(
-            FsAction::Create,
+            FsAction::Create { reads: false },
             path,
             |_| 1,
             |vfs, checked, spelling| vfs.open(checked, spelling, how, now),
         )?;
         self.usage.files_opened = self.usage.files_opened.saturating_add(1);
-        let written = self.write_all(&opened.node, path, content);
+        let prepared = like.map_or(Ok(()), |like| self.copy_mode(&opened.node, like));
+        let written = prepared.and_then(|()| self.write_all(&opened.node, path, content));
         self.vfs.close(&opened.node);
         match written {
             Ok(()) => {
@@ -235,13 +253,13 @@ impl Broker {
     }
 
     /// Replaces a file at once: the new content is complete before the name
-    /// means it.
+    /// means it. Its permission bits stay.
     pub(super) fn replace(&mut self, path: &GuestPath, content: &[u8]) -> Result<(), Errno> {
         let parent = path.parent().ok_or(Errno::Isdir)?;
         for number in 0..NAME_ATTEMPTS {
             let name = format!(".write_file-{number}.tmp");
             let spare = parent.join(name.as_bytes()).map_err(|_| Errno::Nametoolong)?;
-            match self.write_new(&spare, content) {
+            match self.write_new(&spare, content, Some(path)) {
                 Ok(()) => return self.move_over(&spare, path),
                 Err(Errno::Exist) => {}
                 Err(errno) => return Err(errno),

@@ -249,7 +249,7 @@ impl Broker {
             Ok(_) => self.replace(&path, content).map_err(|errno| fault(errno, &path))?,
             Err(Errno::Noent) => {
                 self.make_parents(&path).map_err(|errno| fault(errno, &path))?;
-                self.write_new(&path, content).map_err(|errno| fault(errno, &path))?;
+                self.write_new(&path, content, None).map_err(|errno| fault(errno, &path))?;
             }
             Err(errno) => return Err(fault(errno, &path)),
         }
@@ -274,9 +274,7 @@ impl Broker {
                 );
             }
         };
-        let finder =
-            regex::bytes::RegexBuilder::new(&regex::escape(old)).size_limit(256 << 20).build();
-        let Ok(finder) = finder else { return message("ValueError", "old_string is too long") };
+        let finder = memchr::memmem::Finder::new(old);
         let count = finder.find_iter(&text).count();
         match count {
             0 => {
@@ -303,7 +301,13 @@ impl Broker {
                 format_args!("more than {MAX_FILE_TOOL_WRITE_BYTES} bytes"),
             );
         }
-        let edited = finder.replace_all(&text, regex::bytes::NoExpand(new.as_bytes()));
+        let (mut edited, mut at) = (Vec::new(), 0_usize);
+        for found in finder.find_iter(&text) {
+            edited.extend_from_slice(text.get(at..found).unwrap_or_default());
+            edited.extend_from_slice(new.as_bytes());
+            at = found.saturating_add(old.len());
+        }
+        edited.extend_from_slice(text.get(at..).unwrap_or_default());
         self.replace(&path, &edited).map_err(|errno| fault(errno, &path))?;
         Ok(format!("Replaced {count} occurrence(s) in {path}"))
     }

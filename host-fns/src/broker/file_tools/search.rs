@@ -1,7 +1,8 @@
 //! `glob` and `grep`.
 //!
-//! Invariant: matching takes time linear in what is matched; what is visited,
-//! shown and kept is bounded; links are not walked.
+//! Invariant: matching takes time linear in what is matched, times the size of
+//! the pattern; what is visited, shown and kept is bounded, and so is what is
+//! matched before the run can be ended; links are not walked.
 
 use fumehood_policies::GuestPath;
 use regex::bytes::{Regex, RegexBuilder};
@@ -11,12 +12,23 @@ use crate::broker::Broker;
 use crate::call::FileType;
 use crate::errno::Errno;
 use crate::tools::{
-    MAX_FILE_TOOL_DEPTH, MAX_FILE_TOOL_ENTRIES, MAX_FILE_TOOL_PATTERN_BYTES,
-    MAX_FILE_TOOL_READ_BYTES, MAX_FILE_TOOL_VISITS, MAX_GREP_LINE_CHARACTERS,
+    MAX_FILE_TOOL_COMPILED_BYTES, MAX_FILE_TOOL_DEPTH, MAX_FILE_TOOL_ENTRIES,
+    MAX_FILE_TOOL_PATTERN_BYTES, MAX_FILE_TOOL_READ_BYTES, MAX_FILE_TOOL_VISITS,
+    MAX_GREP_LINE_BYTES, MAX_GREP_LINE_CHARACTERS,
 };
 
-/// Bytes of a compiled pattern.
-const PATTERN_SIZE: usize = 10 << 20;
+/// Bytes of the cache of one pattern; the library's own default.
+const CACHE_BYTES: usize = 2 << 20;
+/// Entries of a walk before it looks whether the run is to end.
+const VISITS_AT_ONCE: u64 = 64;
+
+/// Lines that `grep` found.
+#[derive(Default)]
+struct Lines {
+    found: Vec<String>,
+    /// A line was searched only so far.
+    cut: bool,
+}
 
 /// A pattern of Python's `fnmatch`: `*` stands for anything, `/` included.
 fn fnmatch(pattern: &str) -> Result<Regex, Fault> {
@@ -91,8 +103,8 @@ fn class(rest: &str) -> Option<(String, &str)> {
 fn compile(text: &str) -> Result<Regex, Fault> {
     let built = RegexBuilder::new(text)
         .multi_line(false)
-        .size_limit(PATTERN_SIZE)
-        .dfa_size_limit(PATTERN_SIZE)
+        .size_limit(MAX_FILE_TOOL_COMPILED_BYTES)
+        .dfa_size_limit(CACHE_BYTES)
         .build();
     match built {
         Ok(regex) => Ok(regex),
@@ -150,6 +162,9 @@ impl Broker {
             if *visits > MAX_FILE_TOOL_VISITS {
                 return Ok(false);
             }
+            if visits.is_multiple_of(VISITS_AT_ONCE) {
+                self.check_time()?;
+            }
             let Ok(path) = at.join(&entry.name) else { continue };
             let relative = path.strip_prefix(top).unwrap_or_default().to_vec();
             if !visit(self, &path, &relative, entry.file_type)? {
@@ -191,7 +206,7 @@ impl Broker {
         check_length(include)?;
         let pattern = compile(pattern)?;
         let include = if include.is_empty() { None } else { Some(fnmatch(include)?) };
-        let mut lines: Vec<String> = Vec::new();
+        let mut lines = Lines::default();
         let stat = self.look(&path).map_err(|errno| fault(errno, &path))?;
         if stat.file_type == FileType::SymbolicLink {
             return Err(fault(Errno::Loop, &path));
@@ -199,14 +214,14 @@ impl Broker {
         if stat.file_type != FileType::Directory {
             let name = path.file_name().unwrap_or_default().to_vec();
             let complete = self.grep_file(&path, &name, &pattern, &mut lines)?;
-            return Ok(told(lines, complete, "No lines match."));
+            return Ok(lines.told(complete));
         }
         let complete = self.walk_plain(&path, &mut |broker, path, relative, kind| {
             let wanted = kind == FileType::RegularFile
                 && include.as_ref().is_none_or(|include| matches(include, relative));
             if wanted { broker.grep_file(path, relative, &pattern, &mut lines) } else { Ok(true) }
         })?;
-        Ok(told(lines, complete, "No lines match."))
+        Ok(lines.told(complete))
     }
 
     /// Whether there is room for more.
@@ -215,7 +230,7 @@ impl Broker {
         path: &GuestPath,
         relative: &[u8],
         pattern: &Regex,
-        lines: &mut Vec<String>,
+        lines: &mut Lines,
     ) -> Result<bool, Fault> {
         self.check_time()?;
         let Ok(file) = self.open_plain(path) else { return Ok(true) };
@@ -226,19 +241,39 @@ impl Broker {
             return Ok(true);
         }
         let name = shown(relative);
+        let mut searched = 0_usize;
         for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            searched = searched.saturating_add(line.len()).saturating_add(1);
+            if searched > MAX_GREP_LINE_BYTES {
+                self.check_time()?;
+                searched = 0;
+            }
+            let whole = line.strip_suffix(b"\r").unwrap_or(line);
+            let line = whole.get(..MAX_GREP_LINE_BYTES).unwrap_or(whole);
             if !pattern.is_match(line) {
+                lines.cut |= line.len() < whole.len();
                 continue;
             }
-            if lines.len() >= MAX_FILE_TOOL_ENTRIES {
+            if lines.found.len() >= MAX_FILE_TOOL_ENTRIES {
                 return Ok(false);
             }
             let line = String::from_utf8_lossy(line);
             let line: String = line.chars().take(MAX_GREP_LINE_CHARACTERS).collect();
-            lines.push(format!("  {name}:{}: {line}", number.saturating_add(1)));
+            lines.found.push(format!("  {name}:{}: {line}", number.saturating_add(1)));
         }
         Ok(true)
+    }
+}
+
+impl Lines {
+    fn told(self, complete: bool) -> String {
+        let mut text = told(self.found, complete, "No lines match.");
+        if self.cut {
+            text.push_str(&format!(
+                "\n[truncated: of longer lines only {MAX_GREP_LINE_BYTES} bytes were searched]"
+            ));
+        }
+        text
     }
 }
 

@@ -27,7 +27,16 @@ fn charged(look: &Look) -> u64 {
     if look.kind == Kind::File { look.size } else { 0 }
 }
 
-/// Makes a whiteout; a name of the second form makes its directory say so.
+/// Makes a directory say that whiteouts in it may be files, where they are.
+pub(crate) fn mark_whiteouts(dir: &Directory, form: WhiteoutForm) -> Result<(), Host> {
+    if form == WhiteoutForm::Attribute && dir.attribute(OPAQUE)?.is_none() {
+        dir.set_attribute(OPAQUE, b"x")?;
+    }
+    Ok(())
+}
+
+/// Makes a whiteout, in a directory that says so if it is of the second form:
+/// see [`mark_whiteouts`].
 pub(crate) fn make_whiteout(dir: &Directory, name: &[u8], form: WhiteoutForm) -> Result<(), Host> {
     match form {
         WhiteoutForm::Device => {
@@ -163,9 +172,7 @@ impl OverlayDirectory {
                 Some(_) => upper.remove_file(name),
             };
         }
-        if self.layer.form == WhiteoutForm::Attribute && upper.attribute(OPAQUE)?.is_none() {
-            upper.set_attribute(OPAQUE, b"x")?;
-        }
+        mark_whiteouts(upper, self.layer.form)?;
         make_whiteout(work, &spare, self.layer.form)?;
         match over {
             None => work.move_new(&spare, upper, name),
@@ -319,6 +326,9 @@ impl OverlayDirectory {
         hide: bool,
     ) -> Result<(), Host> {
         if to.over == Over::Whiteout {
+            if hide {
+                mark_whiteouts(source, self.layer.form)?;
+            }
             source.exchange(from.name, parent, to.name)?;
             // The whiteout is at the old place now.
             return if hide { Ok(()) } else { source.remove_file(from.name) };

@@ -38,7 +38,7 @@ use crate::fs::host::{HostDirectory, HostDirectoryHandle, HostFile, HostLimits};
 use crate::fs::node::{Entry, NewTimes, OpenHow, Opened, Step, done};
 use crate::workspace::baseline::Baselines;
 use crate::workspace::view::View;
-pub(crate) use change::make_whiteout;
+pub(crate) use change::{make_whiteout, mark_whiteouts};
 use resolve::Found;
 pub(crate) use resolve::{holds_file_whiteouts, is_opaque};
 
@@ -252,8 +252,12 @@ impl OverlayDirectory {
         };
         let looked = found.look();
         let Some(look) = looked else { return self.open_new(path, how, found) };
-        if found.over_entry().is_some() {
-            return self.upper.open(path, how);
+        if let Some(over) = found.over_entry() {
+            let opened = self.upper.open(path, how)?;
+            if let Step::Done(Opened { cut: true, .. }) = &opened {
+                self.layer.quota.release_bytes(over.size);
+            }
+            return Ok(opened);
         }
         if how.create && how.exclusive {
             return Err(Errno::Exist);
@@ -418,6 +422,20 @@ impl OverlayDirectory {
                 Err(errno)
             }
         }
+    }
+
+    /// Gives an open file the permission bits of the one at a path.
+    pub(crate) fn copy_mode(
+        &self,
+        path: &RequestedPath,
+        file: &HostFile,
+    ) -> Result<Step<()>, Errno> {
+        if file.is_lower() {
+            return Err(Errno::Badf);
+        }
+        let found = done!(self.resolve(&path.path)?).ok_or(Errno::Isdir)?;
+        let mode = done!(self.holder(&found)?.mode(path)?);
+        self.upper.set_mode(file, mode).map(Step::Done)
     }
 
     pub(crate) fn set_times(

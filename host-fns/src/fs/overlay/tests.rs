@@ -133,6 +133,13 @@ fn quotas_hold_and_are_given_back() {
     let fd = guest.open("/p/big", 0, R | W).unwrap();
     guest.close(fd).unwrap();
     assert_eq!(workspace.layer.quota.used(), (600, 1));
+    for _ in 0..3 {
+        guest.put("/p/big", &[2; 700]).unwrap();
+        assert_eq!(workspace.layer.quota.used(), (700, 1), "a file that is cut gives back");
+    }
+    let fd = guest.open("/p/big", TRUNCATE, W).unwrap();
+    guest.close(fd).unwrap();
+    assert_eq!(workspace.layer.quota.used(), (0, 1));
     for name in ["1", "2", "3"] {
         guest.mkdir(&format!("/p/{name}")).unwrap();
     }
