@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+use fumehood_guest_abi::{fetch_op, op};
 use fumehood_host_fns::{
     Broker, BrokerConfig, Clock, HostCall, MemorySink, Phase, RandomFailed, RandomSource, Refusal,
     SetTime, Subscription, Tool, ToolFuture, ToolSet, WaitResult, Waiter, Wake,
@@ -111,10 +112,39 @@ fn tools() -> ToolSet {
     set
 }
 
+/// Every operation, and one number that is none. The first ten are their own
+/// numbers, as the kept inputs have them.
+const OPERATIONS: [u32; 18] = [
+    op::TAKE,
+    op::NOOP,
+    op::DISPLAY,
+    op::TOOL_LIST,
+    op::TOOL_CALL,
+    op::TOOL_START,
+    op::TOOL_WAIT,
+    op::TOOL_CANCEL,
+    op::TOOL_SEARCH,
+    op::TOOL_DESCRIBE,
+    op::BASH_RUN,
+    op::BASH_TIER,
+    fetch_op::FETCH_START,
+    fetch_op::FETCH_WRITE,
+    fetch_op::FETCH_HEAD,
+    fetch_op::FETCH_READ,
+    fetch_op::FETCH_CLOSE,
+    u32::MAX,
+];
+
+fn operation(byte: u8) -> u32 {
+    let index = usize::from(byte) % OPERATIONS.len();
+    OPERATIONS.get(index).copied().unwrap_or(u32::MAX)
+}
+
 /// A run of host calls.
 ///
 /// Properties: no call panics or moves more than it was given room for; what
-/// the run keeps is bounded; every recorded intent has one outcome.
+/// the run keeps is bounded; every recorded intent has one outcome, and every
+/// outcome its intent.
 pub fn host_calls(data: &[u8]) {
     let audit = Arc::new(MemorySink::default());
     let mut config = BrokerConfig::new("fuzz");
@@ -152,22 +182,19 @@ pub fn host_calls(data: &[u8]) {
     let mut open = BTreeMap::new();
     for record in audit.records() {
         match record.phase {
+            // A refusal is an intent alone.
+            Phase::Intent if record.verdict != Verdict::Allow => {}
             Phase::Intent => {
                 let before = open.insert(record.call, record.operation);
                 assert_eq!(before, None, "two intents");
             }
-            // A refusal is an outcome of its own.
-            Phase::Outcome(_) => drop(open.remove(&record.call)),
+            Phase::Outcome(_) => {
+                let intent = open.remove(&record.call);
+                assert_eq!(intent, Some(record.operation), "an outcome without its intent");
+            }
             Phase::Sum { .. } => {}
         }
     }
-    let denied = |call: &u64| {
-        audit
-            .records()
-            .iter()
-            .any(|record| record.call == *call && record.verdict != Verdict::Allow)
-    };
-    open.retain(|call, _| !denied(call));
     assert!(open.is_empty(), "intents without an outcome: {open:?}");
 }
 
@@ -238,11 +265,7 @@ fn one(
         }
         32 => C::PathSymlink { target: input.string(), dir, path: input.string() },
         33 => C::PathUnlinkFile { dir, path: input.string() },
-        _ => C::Brokered {
-            op: u32::from(input.byte() % 16),
-            request: input.string(),
-            response: into,
-        },
+        _ => C::Brokered { op: operation(input.byte()), request: input.string(), response: into },
     };
     broker.dispatch(call)
 }

@@ -2,7 +2,8 @@
 //!
 //! Invariant: at most `limit` descriptors; a new one gets the lowest free
 //! number; offsets live here and not in the host's files, so that a snapshot
-//! holds them. Cloning is O(1).
+//! holds them. Cloning is O(1). Names of directories are many, so all that
+//! descriptors hold together have a bound.
 
 use std::sync::Arc;
 
@@ -133,6 +134,22 @@ impl Descriptors {
         self.table.get_mut(&fd).ok_or(Errno::Badf)
     }
 
+    /// Bytes that listings of open directories take and `other` does not share.
+    pub(crate) fn listing_bytes_beyond(&self, other: &Self) -> u64 {
+        let mut bytes = 0_u64;
+        for (fd, descriptor) in &self.table {
+            let Some(listing) = &descriptor.listing else { continue };
+            let then = other.table.get(fd).and_then(|then| then.listing.as_ref());
+            if !then.is_some_and(|then| Arc::ptr_eq(then, listing)) {
+                let names = listing.iter().map(|entry| entry.name.len());
+                let size = names.fold(0, usize::saturating_add);
+                let size = size.saturating_add(listing.len().saturating_mul(size_of::<Entry>()));
+                bytes = bytes.saturating_add(size as u64);
+            }
+        }
+        bytes
+    }
+
     pub(crate) fn check_room(&self) -> Result<(), Errno> {
         let off = weaken::off(weaken::Defence::DescriptorLimit);
         if !off && self.table.len() >= self.limit as usize { Err(Errno::Mfile) } else { Ok(()) }
@@ -171,6 +188,12 @@ impl Descriptors {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Descriptor)> {
         self.table.iter().map(|(fd, descriptor)| (*fd, descriptor))
+    }
+
+    /// How many names all directories have together.
+    pub(crate) fn listed_entries(&self) -> usize {
+        let listings = self.iter().filter_map(|(_, descriptor)| descriptor.listing.as_ref());
+        listings.fold(0, |total, listing| total.saturating_add(listing.len()))
     }
 
     /// The numbers of descriptors whose path `wanted` names.

@@ -38,6 +38,11 @@ pub trait Clock: Send + Sync {
     /// Since any fixed point; never goes back. The broker subtracts its value
     /// at the start of the session.
     fn monotonic_ns(&self) -> u64;
+    /// The same for the broker's own use. To be given by a clock that moves when
+    /// it is read: this must not move it.
+    fn peek_monotonic_ns(&self) -> u64 {
+        self.monotonic_ns()
+    }
 }
 
 /// The clocks of the operating system.

@@ -63,7 +63,7 @@ pub use fs::{
 pub use fumehood_policies::{Access, GuestPath, PathError, Policy, PolicyError};
 pub use lasting::LastingEffect;
 pub use limits::Limits;
-pub use live::{LivePolicy, OtherMounts};
+pub use live::{LivePolicy, NotReplaced};
 pub use meter::{Budget, Exhausted, SharedMeter};
 pub use native::{
     CancelToken, Captured, FORBIDDEN_VARIABLES, Guarantee, GuaranteeReport, GuaranteeState,
@@ -81,15 +81,16 @@ pub use pipeline::{AUDIT_RULE, BUDGET_RULE, Checked, Effect, Pipeline, Refused, 
 pub use report::{Denial, FileChanges, Report, Usage};
 pub use seeded::{Purpose, SeededRandom};
 pub use tools::{
-    AbortOnDrop, DEFAULT_TOOL_TIMEOUT, Executor, MAX_FILE_TOOL_DEPTH, MAX_FILE_TOOL_ENTRIES,
-    MAX_FILE_TOOL_PATTERN_BYTES, MAX_FILE_TOOL_READ_BYTES, MAX_FILE_TOOL_VISITS,
-    MAX_FILE_TOOL_WRITE_BYTES, MAX_GREP_LINE_CHARACTERS, MAX_SEARCH_RESULTS,
-    MAX_TOOL_DESCRIPTION_BYTES, MAX_TOOL_MESSAGE_BYTES, MAX_TOOL_SCHEMA_BYTES, MAX_TOOLS, Tool,
-    ToolError, ToolFuture, ToolSet, ToolSetupError, file_tools,
+    AbortOnDrop, DEFAULT_TOOL_TIMEOUT, Executor, MAX_FILE_TOOL_COMPILED_BYTES, MAX_FILE_TOOL_DEPTH,
+    MAX_FILE_TOOL_ENTRIES, MAX_FILE_TOOL_PATTERN_BYTES, MAX_FILE_TOOL_READ_BYTES,
+    MAX_FILE_TOOL_VISITS, MAX_FILE_TOOL_WRITE_BYTES, MAX_GREP_LINE_BYTES, MAX_GREP_LINE_CHARACTERS,
+    MAX_SEARCH_RESULTS, MAX_TOOL_DESCRIPTION_BYTES, MAX_TOOL_MESSAGE_BYTES, MAX_TOOL_SCHEMA_BYTES,
+    MAX_TOOLS, Tool, ToolError, ToolFuture, ToolSet, ToolSetupError, file_tools,
 };
 pub use virtual_clock::{VirtualClock, VirtualWaiter};
 pub use workspace::{
     ArchiveError, Conflict, DEFAULT_EXCLUDES, Discarded, GuardedPath, Listed, MAX_DIFF_BYTES,
-    MAX_REPORTED_PATHS, MAX_SYNC_ATTEMPTS, PatternError, ProjectError, ProjectPath, Strategy,
-    SyncError, SyncOptions, SyncReport, View, Workspace, WorkspaceError, WorkspaceOptions,
+    MAX_REPORTED_PATHS, MAX_SYNC_ATTEMPTS, PatternError, ProjectError, ProjectPath, Remains,
+    Strategy, SyncError, SyncOptions, SyncReport, View, Workspace, WorkspaceError,
+    WorkspaceOptions,
 };

@@ -260,6 +260,7 @@ mod tests {
         let want = [
             ("MAX_TRANSFER_BYTES", crate::MAX_TRANSFER_BYTES as u64),
             ("MAX_SUBSCRIPTIONS", crate::MAX_SUBSCRIPTIONS as u64),
+            ("MAX_LISTED_ENTRIES", crate::broker::MAX_LISTED_ENTRIES as u64),
             ("MAX_LINKS", u64::from(crate::broker::MAX_LINKS)),
             ("MAX_TOUCHED", crate::fs::MAX_TOUCHED as u64),
             ("MemorySink::DEFAULT_CAPACITY", crate::MemorySink::DEFAULT_CAPACITY as u64),
@@ -297,6 +298,8 @@ mod tests {
             ("MAX_FILE_TOOL_VISITS", crate::MAX_FILE_TOOL_VISITS),
             ("MAX_FILE_TOOL_DEPTH", crate::MAX_FILE_TOOL_DEPTH as u64),
             ("MAX_FILE_TOOL_PATTERN_BYTES", crate::MAX_FILE_TOOL_PATTERN_BYTES as u64),
+            ("MAX_FILE_TOOL_COMPILED_BYTES", crate::MAX_FILE_TOOL_COMPILED_BYTES as u64),
+            ("MAX_GREP_LINE_BYTES", crate::MAX_GREP_LINE_BYTES as u64),
             ("MAX_GREP_LINE_CHARACTERS", crate::MAX_GREP_LINE_CHARACTERS as u64),
             ("MAX_WORKSPACE_BYTES", crate::MAX_WORKSPACE_BYTES),
             ("MAX_WORKSPACE_INODES", crate::MAX_WORKSPACE_INODES),

@@ -122,7 +122,7 @@ impl Effect for FsRequest {
 
     fn may_create(&self) -> u64 {
         match self.action {
-            FsAction::Create
+            FsAction::Create { .. }
             | FsAction::CreateDirectory
             | FsAction::Link { .. }
             | FsAction::Symlink => 1,
@@ -137,9 +137,9 @@ impl Effect for FsRequest {
     fn irreversible(&self) -> bool {
         matches!(
             self.action,
-            FsAction::Truncate
-                | FsAction::Write
-                | FsAction::Create
+            FsAction::Truncate { .. }
+                | FsAction::Write { .. }
+                | FsAction::Create { .. }
                 | FsAction::Remove
                 | FsAction::RemoveDirectory
                 | FsAction::Rename { .. }
@@ -483,7 +483,7 @@ mod tests {
     }
 
     fn create() -> Canonical<FsRequest> {
-        FsRequest::canonical(FsAction::Create, path("/tmp/f"))
+        FsRequest::canonical(FsAction::Create { reads: false }, path("/tmp/f"))
     }
 
     fn errno<T>(result: Result<T, Refused>) -> Option<Errno> {

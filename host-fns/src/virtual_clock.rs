@@ -51,6 +51,11 @@ impl VirtualClock {
         let before = add(&self.passed_ns, STEP_NS);
         before.saturating_add(self.worked_ns.load(Ordering::Relaxed))
     }
+
+    fn peek(&self) -> u64 {
+        let passed = self.passed_ns.load(Ordering::Relaxed);
+        passed.saturating_add(self.worked_ns.load(Ordering::Relaxed))
+    }
 }
 
 /// Adds without wrapping and returns what was there before.
@@ -66,6 +71,10 @@ impl Clock for VirtualClock {
 
     fn monotonic_ns(&self) -> u64 {
         self.read()
+    }
+
+    fn peek_monotonic_ns(&self) -> u64 {
+        self.peek()
     }
 }
 
@@ -131,6 +140,14 @@ mod tests {
         let hour = 3_600_000_000_000;
         assert_eq!(run(), [START, hour + STEP_NS + 5_000, START + hour + 2 * STEP_NS + 5_000]);
         assert_eq!(run(), run());
+    }
+
+    #[test]
+    fn a_look_that_is_no_reading_moves_nothing() {
+        let clock = VirtualClock::starting_at(START);
+        clock.worked(7_000);
+        assert_eq!([clock.peek_monotonic_ns(), clock.peek_monotonic_ns()], [7_000; 2]);
+        assert_eq!([clock.monotonic_ns(), clock.peek_monotonic_ns()], [7_000, 7_000 + STEP_NS]);
     }
 
     #[test]

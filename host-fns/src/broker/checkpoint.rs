@@ -17,7 +17,8 @@ use crate::environment::{NoStreaming, OutputSink};
 use crate::fs::MemoryTree;
 use crate::meter::SharedMeter;
 
-/// Descriptors and in-memory files at one moment. Cloning is O(1).
+/// Descriptors, in-memory files and the monotonic clock at one moment. Cloning
+/// is O(1).
 ///
 /// It belongs to the broker it came from, or to one made of the same mounts in
 /// the same order.
@@ -27,9 +28,28 @@ pub struct BrokerState {
     memory: MemoryTree,
     changes: Changes,
     pending: Option<Bytes>,
+    /// What the monotonic clock showed.
+    monotonic_ns: u64,
 }
 
 impl BrokerState {
+    /// Bytes of host memory that this state takes and `other` does not share,
+    /// about: in-memory files, listings of open directories, and an answer that
+    /// the guest has not fetched. What the two share is passed over without
+    /// being looked at.
+    #[must_use]
+    pub fn bytes_beyond(&self, other: &Self) -> u64 {
+        let pending = match (&self.pending, &other.pending) {
+            (Some(own), Some(other)) if own.as_ptr() == other.as_ptr() => 0,
+            (Some(own), _) => own.len() as u64,
+            (None, _) => 0,
+        };
+        self.memory
+            .bytes_beyond(&other.memory)
+            .saturating_add(self.descriptors.listing_bytes_beyond(&other.descriptors))
+            .saturating_add(pending)
+    }
+
     /// Paths relative to the mount `at` that the guest would hold open for
     /// writing in this state.
     #[must_use]
@@ -56,26 +76,35 @@ impl Broker {
             memory: self.vfs.memory.clone(),
             changes: self.changes.clone(),
             pending: self.pending.clone(),
+            monotonic_ns: self.elapsed_ns(),
         }
     }
 
     /// Goes back to a state. Host files, budgets, audit, denials, output and
     /// the list of lasting effects stay as they are. A descriptor that the
     /// policy would not open now is gone, and calls of tools that were started
-    /// are given up.
+    /// are given up. The monotonic clock does not go back: where this broker's
+    /// is behind the state's, as that of a fork is, it goes on from there.
     pub fn restore(&mut self, state: BrokerState) {
+        self.follow_policy();
         self.give_up_tool_calls();
         self.give_up_fetches();
         self.flush_streams();
-        let BrokerState { descriptors, memory, changes, pending } = state;
+        let BrokerState { descriptors, memory, changes, pending, monotonic_ns } = state;
+        let behind = monotonic_ns.saturating_sub(self.elapsed_ns());
+        self.ahead_ns = self.ahead_ns.saturating_add(behind);
         self.descriptors = descriptors;
         self.vfs.memory = memory;
         self.pending = pending;
         let vfs = &self.vfs;
         self.changes.replace_where(&changes, |path| vfs.in_memory(path));
         let refused = self.descriptors.numbers_where(|descriptor| {
-            let writes = descriptor.may(rights::FD_WRITE).is_ok();
-            let action = if writes { FsAction::Write } else { FsAction::Read };
+            let may = |right| descriptor.may(right).is_ok();
+            let action = if may(rights::FD_WRITE) {
+                FsAction::Write { reads: may(rights::FD_READ) }
+            } else {
+                FsAction::Read
+            };
             let request = FsRequest::canonical(action, descriptor.path.clone());
             !descriptor.preopen
                 && descriptor.node().is_some()

@@ -1,16 +1,18 @@
 //! What a session keeps from cell to cell, and what it lists as done.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::panic, reason = "tests")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fumehood_policies::Access;
 
 use crate::broker::MemoryFile;
-use crate::call::HostCall;
+use crate::call::{HostAnswer, HostCall};
 use crate::environment::NoStreaming;
 use crate::lasting::LastingEffect;
 use crate::meter::Budget;
 use crate::testing::*;
+use crate::virtual_clock::VirtualClock;
 
 fn effect(operation: &str, target: &str, count: u64) -> LastingEffect {
     LastingEffect { operation: operation.to_owned(), target: target.to_owned(), count }
@@ -90,4 +92,55 @@ fn the_files_in_memory_are_listed_in_order_and_bounded() {
     assert_eq!(guest.broker.memory_files(10), (all.clone(), false));
     assert_eq!(guest.broker.memory_files(3), (all.clone(), false));
     assert_eq!(guest.broker.memory_files(2), (all.get(..2).unwrap().to_vec(), true));
+}
+
+#[test]
+fn files_that_a_state_alone_holds_are_counted() {
+    let mut guest = Guest::new();
+    let fd = guest.open("/tmp/f", CREATE, R | W).unwrap();
+    guest.write(fd, &vec![1; 300_000]).unwrap();
+    let first = guest.broker.snapshot();
+    assert_eq!(first.bytes_beyond(&guest.broker.snapshot()), 0);
+    // Another file leaves this one shared; writing to it copies a part of it.
+    let other = guest.open("/tmp/g", CREATE, R | W).unwrap();
+    guest.write(other, b"x").unwrap();
+    let second = guest.broker.snapshot();
+    assert!(first.bytes_beyond(&second) < 10_000, "{}", first.bytes_beyond(&second));
+    guest.call(HostCall::PathUnlinkFile { dir: ROOT, path: b"tmp/f" }).unwrap();
+    guest.close(fd).unwrap();
+    let third = guest.broker.snapshot();
+    let alone = second.bytes_beyond(&third);
+    assert!((300_000..700_000).contains(&alone), "{alone}");
+    assert!(third.bytes_beyond(&second) < 10_000);
+    guest.broker.pending = Some(bytes::Bytes::from(vec![0; 5000]));
+    let fourth = guest.broker.snapshot();
+    assert_eq!(fourth.bytes_beyond(&fourth.clone()), 0);
+    assert_eq!(fourth.bytes_beyond(&third), 5000);
+}
+
+#[test]
+fn the_monotonic_clock_of_another_broker_goes_on_from_the_state() {
+    const HOUR: u64 = 3_600_000_000_000;
+    let clock = || Arc::new(VirtualClock::starting_at(0));
+    let now = |guest: &mut Guest| match guest.call(HostCall::ClockTime { clock: 1 }).unwrap() {
+        HostAnswer::Time(now) => now,
+        other => panic!("{other:?}"),
+    };
+    let of_parent = clock();
+    let mut parent = Guest::with(|config| config.clock = of_parent.clone());
+    of_parent.advance(Duration::from_nanos(HOUR));
+    let seen = now(&mut parent);
+    assert!(seen >= HOUR);
+    let state = parent.broker.snapshot();
+    let mut child = Guest::with(|config| config.clock = clock());
+    assert!(now(&mut child) < HOUR);
+    child.broker.restore(state.clone());
+    let first = now(&mut child);
+    assert!((seen..seen + 100_000).contains(&first), "{first} after {seen}");
+    // Going back in the same broker moves nothing.
+    of_parent.advance(Duration::from_nanos(HOUR));
+    let later = now(&mut parent);
+    parent.broker.restore(state);
+    let after = now(&mut parent);
+    assert!((later..later + 100_000).contains(&after), "{after} after {later}");
 }

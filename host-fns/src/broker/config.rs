@@ -338,6 +338,7 @@ impl Broker {
             displays: Vec::new(),
             pending: None,
             started_ns: clock.monotonic_ns(),
+            ahead_ns: 0,
             clock,
             random,
             waiter,

@@ -21,6 +21,10 @@ use fumehood_policies::weaken;
 const MAX_OFFSET: u64 = i64::MAX as u64;
 const DIRENT_BYTES: usize = 24;
 
+/// Most names that all directory descriptors of a broker hold together; one
+/// directory that may have more can be listed alone.
+pub(crate) const MAX_LISTED_ENTRIES: usize = 400_000;
+
 /// An offset a file can have.
 fn checked_end(offset: u64, length: u64) -> Result<u64, Errno> {
     if offset > MAX_OFFSET {
@@ -408,6 +412,13 @@ impl Broker {
             file_type: FileType::Directory,
         };
         names.splice(0..0, [dot(b"."), dot(b"..")]);
+        // Of one directory, `.` and `..` included.
+        let one = (self.limits.directory_entries as usize).saturating_add(2);
+        self.descriptors.get_mut(fd)?.listing = None;
+        let total = self.descriptors.listed_entries().saturating_add(names.len());
+        if total > MAX_LISTED_ENTRIES.max(one) {
+            return Err(Errno::Nomem.into());
+        }
         let listing = Arc::new(names);
         self.descriptors.get_mut(fd)?.listing = Some(Arc::clone(&listing));
         Ok(listing)

@@ -2,7 +2,8 @@
 //!
 //! Invariant: looking takes at most one part in [`SHARE`] of the time, however
 //! much there is to look through; so a command can go beyond the quota by what
-//! it writes between two looks, and is ended then.
+//! it writes between two looks, and is ended then. A whole copy of a project has
+//! no quota but that of its file system.
 
 use std::time::Duration;
 

@@ -26,11 +26,15 @@ mod wait;
 #[cfg(test)]
 mod bash_tests;
 #[cfg(test)]
+mod bounds_tests;
+#[cfg(test)]
 mod checkpoint_tests;
 #[cfg(test)]
 mod determinism_tests;
 #[cfg(test)]
 mod places_tests;
+#[cfg(test)]
+mod policy_tests;
 #[cfg(test)]
 mod random_tests;
 #[cfg(test)]
@@ -64,6 +68,8 @@ use fumehood_policies::weaken;
 pub use bash::{BASH_GRACE, DEFAULT_BASH_TIMEOUT, MAX_BASH_CWD_BYTES, NativeSession};
 pub use checkpoint::{BrokerState, MemoryFile};
 pub use config::{BrokerConfig, SetupError, policy_for};
+#[cfg(test)]
+pub(crate) use files::MAX_LISTED_ENTRIES;
 pub use operations::DISPLAY_TYPES;
 use output::Output;
 pub use program::{NativeWork, Program, ProgramEnd};
@@ -155,6 +161,8 @@ pub struct Broker {
     pending: Option<Bytes>,
     clock: Arc<dyn Clock>,
     started_ns: u64,
+    /// How much the guest's monotonic clock is ahead of the time since then.
+    ahead_ns: u64,
     random: Arc<dyn RandomSource>,
     waiter: Arc<dyn Waiter>,
     tools: tools::Tools,
@@ -183,6 +191,7 @@ impl Broker {
             return Err(Refusal::Stop(StopReason::HostCallsExhausted));
         }
         self.follow_policy();
+        self.tools.stop_overdue();
         let answer = self.carry_out(call);
         if self.pipeline.ledger.denials_used_up {
             let name = Budget::Denials.name();
@@ -191,8 +200,9 @@ impl Broker {
         answer
     }
 
-    /// Takes the policy over that holds now.
-    fn follow_policy(&mut self) {
+    /// Takes the policy over that holds now. Whatever decides after it waited,
+    /// or not within a host call, does this first.
+    pub(super) fn follow_policy(&mut self) {
         let Some(live) = &self.live_policy else { return };
         if live.generation() != self.pipeline.policy().generation() {
             self.pipeline.replace_policy(live.current());

@@ -46,12 +46,13 @@ impl OpenCall {
 }
 
 fn action(how: OpenHow) -> FsAction {
+    let reads = how.read;
     if how.create {
-        FsAction::Create
+        FsAction::Create { reads }
     } else if how.truncate {
-        FsAction::Truncate
+        FsAction::Truncate { reads }
     } else if how.write {
-        FsAction::Write
+        FsAction::Write { reads }
     } else if how.directory {
         FsAction::List
     } else {

@@ -6,11 +6,11 @@
 //! Invariant: arguments are measured, parsed and checked against the schema
 //! before anything is recorded; then the pipeline decides. Every started call
 //! is in `running` until its outcome is written. Arguments and values that are
-//! held for started calls have at most `tool_waiting_bytes`. In order, what the
-//! guest is told of started calls does not depend on when they end: a wait is
-//! for the oldest.
+//! held for started calls have at most `tool_waiting_bytes`. A started call
+//! whose time is over is stopped at the next host call, whichever it is. In
+//! order, what the guest is told of started calls does not depend on when they
+//! end: a wait is for the oldest.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
@@ -25,13 +25,17 @@ use crate::audit::preview::preview;
 use crate::audit::{Outcome, Payload, Target};
 use crate::broker::file_tools::Fault;
 use crate::broker::{Broker, StopReason};
-use crate::environment::{Stopwatch, WaitResult, Waiter, Wake};
-use crate::limits::Limits;
-use crate::pipeline::{Effect as _, Refused, Suspended};
+use crate::environment::{Stopwatch, WaitResult, Wake};
+use crate::pipeline::{Effect as _, Refused};
 use crate::tools::{
-    AbortOnDrop, Completions, Ended, Executor, FileTool, MAX_TOOL_MESSAGE_BYTES, Task, Tool,
-    ToolSet, capped, cut,
+    Ended, Executor, FileTool, MAX_RESULT_DEPTH, MAX_TOOL_MESSAGE_BYTES, Task, Tool, Unfit, capped,
+    cut, to_json,
 };
+
+mod running;
+
+use running::Running;
+pub(super) use running::Tools;
 
 /// What a record has around a value: its tags, its id and its length.
 pub(super) const RECORD_BYTES: u64 = 32;
@@ -142,128 +146,6 @@ struct Prepared {
     asked: Payload,
 }
 
-/// A call that was started.
-struct Running {
-    suspended: Suspended,
-    tool: Arc<Tool>,
-    argument_bytes: u64,
-    deadline: Duration,
-    /// Held to be dropped: that gives the call up.
-    _handle: Box<dyn AbortOnDrop>,
-}
-
-/// The tools of a broker and their started calls.
-pub(super) struct Tools {
-    set: Arc<ToolSet>,
-    executor: Option<Arc<dyn Executor>>,
-    completions: Arc<Completions>,
-    running: BTreeMap<u64, Running>,
-    /// When each running call times out, on `clock`.
-    deadlines: BTreeSet<(Duration, u64)>,
-    clock: Stopwatch,
-    next: u64,
-    /// Started calls end in the order in which they were started.
-    in_order: bool,
-}
-
-impl Tools {
-    pub(super) fn new(
-        set: Arc<ToolSet>,
-        executor: Option<Arc<dyn Executor>>,
-        waiter: &dyn Waiter,
-        limits: &Limits,
-        in_order: bool,
-    ) -> Self {
-        Self {
-            set,
-            executor,
-            completions: Arc::new(Completions::new(waiter.waker(), limits.tool_waiting_bytes)),
-            running: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
-            clock: Stopwatch::start(),
-            next: 0,
-            in_order,
-        }
-    }
-
-    pub(super) fn set(&self) -> &ToolSet {
-        &self.set
-    }
-
-    /// Whether started calls end for the guest in the order of their start.
-    pub(super) fn are_in_order(&self) -> bool {
-        self.in_order
-    }
-
-    /// A number that no started call has.
-    pub(super) fn next_id(&mut self) -> u64 {
-        self.next = self.next.saturating_add(1);
-        self.next
-    }
-
-    /// Sets bytes aside that are held for the guest; whether they fit.
-    pub(super) fn charge(&self, bytes: u64) -> bool {
-        self.completions.charge(bytes)
-    }
-
-    /// Gives back what [`Tools::charge`] set aside.
-    pub(super) fn release(&self, bytes: u64) {
-        self.completions.release(bytes);
-    }
-
-    fn insert(&mut self, id: u64, running: Running) {
-        self.deadlines.insert((running.deadline, id));
-        self.running.insert(id, running);
-    }
-
-    fn remove(&mut self, id: u64) -> Option<Running> {
-        let running = self.running.remove(&id)?;
-        self.deadlines.remove(&(running.deadline, id));
-        self.completions.release(running.argument_bytes);
-        Some(running)
-    }
-
-    /// How long until the next running call times out.
-    fn next_timeout(&self) -> Option<Duration> {
-        let first = if self.in_order {
-            self.running.values().next().map(|running| running.deadline)
-        } else {
-            self.deadlines.first().map(|(at, _)| *at)
-        };
-        first.map(|at| at.saturating_sub(self.clock.elapsed()))
-    }
-
-    /// The oldest running call, if it has ended or timed out.
-    fn oldest_ended(&mut self) -> Option<(u64, Running, Ended)> {
-        let (id, deadline) = self.running.iter().next().map(|(id, call)| (*id, call.deadline))?;
-        let ended = match self.completions.take(id) {
-            Some(ended) => ended,
-            None if deadline <= self.clock.elapsed() => Ended::TimedOut,
-            None => return None,
-        };
-        self.remove(id).map(|running| (id, running, ended))
-    }
-
-    /// A running call that has ended or timed out; one whose value has more
-    /// than `room` bytes waits.
-    fn next_ended(&mut self, room: u64) -> Option<(u64, Running, Ended)> {
-        if self.in_order {
-            return self.oldest_ended();
-        }
-        while let Some((id, ended)) = self.completions.take_first(room) {
-            // A call that was given up may still leave its end.
-            if let Some(running) = self.remove(id) {
-                return Some((id, running, ended));
-            }
-        }
-        let (deadline, id) = *self.deadlines.first()?;
-        if deadline > self.clock.elapsed() || self.completions.has(id) {
-            return None;
-        }
-        self.remove(id).map(|running| (id, running, Ended::TimedOut))
-    }
-}
-
 /// What an end means: for the audit, and for the guest or the run.
 struct Meaning {
     outcome: Outcome,
@@ -284,11 +166,11 @@ fn meaning(tool: &Tool, ended: Ended) -> Meaning {
             let given = Payload::of(&json);
             Meaning { outcome: Outcome::Done, given, reply: Ok(Reply::Value(Json(json))) }
         }
-        Ended::Failed(error) => {
-            if let Some(source) = &error.source {
+        Ended::Failed { message, source } => {
+            if let Some(source) = &source {
                 tracing::warn!(tool = name, %source, "a tool failed");
             }
-            raised(Outcome::ToolError, ToolErrorKind::Failed, error.message)
+            raised(Outcome::ToolError, ToolErrorKind::Failed, message)
         }
         Ended::TooLarge(what) => {
             raised(Outcome::TooLarge, ToolErrorKind::TooLarge, format!("`{name}`: {what}"))
@@ -361,12 +243,11 @@ impl Broker {
     /// recorded, and then each of its steps.
     fn call_built_in(&mut self, tool: FileTool, prepared: Prepared) -> Result<Reply, Fail> {
         let Prepared { request, asked, .. } = prepared;
-        let arguments = request.get().arguments().clone();
         let most = self.limits.request_bytes;
-        let (suspended, limit) = match self.pipeline.check_with(request, asked) {
+        let (arguments, suspended, limit) = match self.pipeline.check_with(request, asked) {
             Ok(checked) => {
                 let limit = result_limit(most, checked.response_limit());
-                (checked.suspend(), limit)
+                (checked.get().arguments().clone(), checked.suspend(), limit)
             }
             Err(refused) => return Ok(Reply::denied(&refused)),
         };
@@ -404,10 +285,19 @@ impl Broker {
     /// [`ToolCallError`]: the tool's own message, a denial, or that the run is
     /// to end.
     pub fn call_tool(&mut self, name: &str, arguments: &Value) -> Result<Value, ToolCallError> {
-        let record = fumehood_guest_abi::ToolCall {
-            name: name.to_owned(),
-            arguments: arguments.to_string().into_bytes(),
-        };
+        self.follow_policy();
+        let most = usize::try_from(self.limits.request_bytes).unwrap_or(usize::MAX);
+        let arguments = to_json(arguments, most).map_err(|unfit| match unfit {
+            Unfit::TooLong => ToolCallError {
+                kind: Some(ToolErrorKind::TooLarge),
+                message: format!("the arguments have more than {most} bytes"),
+            },
+            Unfit::TooDeep => ToolCallError {
+                kind: Some(ToolErrorKind::Arguments),
+                message: format!("the arguments nest deeper than {MAX_RESULT_DEPTH}"),
+            },
+        })?;
+        let record = fumehood_guest_abi::ToolCall { name: name.to_owned(), arguments };
         let request =
             encode(&record).map_err(|_| ToolCallError::failed("the call is malformed"))?;
         let reply = match self.prepare(&request) {
@@ -438,7 +328,7 @@ impl Broker {
             Err(refused) => return Ok(Reply::denied(&refused)),
         };
         let limit = result_limit(most, checked.response_limit());
-        let ended = match Task::start(&tool, checked.get().arguments().clone(), limit) {
+        let ended = match Task::start(&tool, &checked, limit) {
             Ok(task) => {
                 let executor = self.tools.executor.as_deref();
                 task.drive(executor, self.waiter.as_ref(), tool.time_limit())
@@ -492,8 +382,9 @@ impl Broker {
             }
         };
         let limit = result_limit(most, checked.response_limit());
-        let first = Task::start(&tool, checked.get().arguments().clone(), limit);
-        let in_order = self.tools.in_order;
+        let deadline = self.tools.completions.now().saturating_add(tool.time_limit());
+        let first = Task::start(&tool, &checked, limit);
+        let in_order = self.tools.are_in_order();
         let first = first.and_then(|mut task| {
             if in_order {
                 return Ok(task);
@@ -501,7 +392,9 @@ impl Broker {
             // It is polled again where it goes on, with that place's waker.
             match task.poll_within(Some(executor), Waker::noop()) {
                 Poll::Pending => Ok(task),
-                Poll::Ready(ended) => Err(ended),
+                Poll::Ready(ended) => {
+                    Err(ended.unless_late(self.tools.completions.now() > deadline))
+                }
             }
         });
         let task = match first {
@@ -516,9 +409,8 @@ impl Broker {
         let suspended = checked.suspend();
         let tools = &mut self.tools;
         let id = tools.next_id();
-        let deadline = tools.clock.elapsed().saturating_add(tool.time_limit());
-        let _handle = executor.spawn(tools.completions.follow(id, task));
-        tools.insert(id, Running { suspended, tool, argument_bytes, deadline, _handle });
+        let handle = Some(executor.spawn(tools.completions.follow(id, task, deadline)));
+        tools.insert(id, Running { suspended, tool, argument_bytes, deadline, handle });
         Ok(Started::Running { id })
     }
 
@@ -527,7 +419,7 @@ impl Broker {
     pub(super) fn tool_wait(&mut self, request: &[u8]) -> Result<Vec<u8>, Fail> {
         let ToolWait { timeout_ns } = decode(request).map_err(|_| CallError::Malformed)?;
         let timeout = timeout_ns.map(Duration::from_nanos);
-        if self.tools.in_order {
+        if self.tools.are_in_order() {
             return self.wait_for_oldest(timeout);
         }
         let watch = Stopwatch::start();
@@ -581,7 +473,7 @@ impl Broker {
             let reply = reply.map_err(Fail::Stop)?;
             room = room.saturating_sub(reply.bytes());
             records.push(EndedRecord { id, reply });
-            if self.tools.in_order {
+            if self.tools.are_in_order() {
                 break;
             }
         }

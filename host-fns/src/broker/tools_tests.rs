@@ -70,7 +70,7 @@ pub(super) fn call_record(name: &str, arguments: &[u8]) -> Vec<u8> {
     encode(&ToolCall { name: name.to_owned(), arguments: arguments.to_vec() }).unwrap()
 }
 
-fn call(guest: &mut Guest, name: &str, arguments: &str) -> ToolReply {
+pub(super) fn call(guest: &mut Guest, name: &str, arguments: &str) -> ToolReply {
     let request = call_record(name, arguments.as_bytes());
     decode(&operate(guest, op::TOOL_CALL, &request).unwrap()).unwrap()
 }
@@ -82,25 +82,25 @@ fn stopped(guest: &mut Guest, number: u32, name: &str) -> StopReason {
     }
 }
 
-fn start(guest: &mut Guest, name: &str, arguments: &str) -> ToolStarted {
+pub(super) fn start(guest: &mut Guest, name: &str, arguments: &str) -> ToolStarted {
     let request = call_record(name, arguments.as_bytes());
     decode(&operate(guest, op::TOOL_START, &request).unwrap()).unwrap()
 }
 
-fn running(guest: &mut Guest, name: &str) -> u64 {
+pub(super) fn running(guest: &mut Guest, name: &str) -> u64 {
     match start(guest, name, "{}") {
         ToolStarted::Running { id } => id,
         other => panic!("{other:?}"),
     }
 }
 
-fn wait(guest: &mut Guest, timeout: Option<Duration>) -> Vec<ToolEnded> {
+pub(super) fn wait(guest: &mut Guest, timeout: Option<Duration>) -> Vec<ToolEnded> {
     let timeout_ns = timeout.map(|timeout| u64::try_from(timeout.as_nanos()).unwrap());
     let request = encode(&ToolWait { timeout_ns }).unwrap();
     decode(&operate(guest, op::TOOL_WAIT, &request).unwrap()).unwrap()
 }
 
-fn kind(reply: &ToolReply) -> ToolErrorKind {
+pub(super) fn kind(reply: &ToolReply) -> ToolErrorKind {
     match reply {
         ToolReply::Raised { kind, .. } => *kind,
         ToolReply::Value(_) => panic!("a value"),
@@ -130,7 +130,7 @@ fn outcomes(guest: &Guest) -> Vec<Outcome> {
     guest.audit.records().iter().filter_map(outcome).collect()
 }
 
-fn policy(text: &str) -> Policy {
+pub(super) fn policy(text: &str) -> Policy {
     let file = PolicyFile::parse(text, "test").unwrap();
     Policy::combine(Some(&file), &Flags::default(), None).unwrap().policy
 }

@@ -1,13 +1,14 @@
 //! Clocks, randomness and waiting.
 //!
 //! Invariant: what a guest sees of time is whole microseconds. A wait is
-//! always through the waiter, so it can be interrupted.
+//! always through the waiter, so it can be interrupted; between two pieces of a
+//! long fill it is asked, too.
 
 use std::time::Duration;
 
 use crate::audit::Target;
 use crate::broker::{Answer, Broker, Refusal, StopReason};
-use crate::call::{Event, HostAnswer, MAX_SUBSCRIPTIONS, Subscription};
+use crate::call::{Event, HostAnswer, MAX_SUBSCRIPTIONS, MAX_TRANSFER_BYTES, Subscription};
 use crate::descriptors::{Descriptor, Handle, rights};
 use crate::environment::WaitResult;
 use crate::errno::Errno;
@@ -41,9 +42,18 @@ impl Broker {
     fn clock_now(&self, clock: u32) -> Result<u64, Errno> {
         match clock {
             0 => Ok(coarse(self.clock.wall_ns())),
-            1..=3 => Ok(coarse(self.clock.monotonic_ns().saturating_sub(self.started_ns))),
+            1..=3 => Ok(coarse(self.since_start(self.clock.monotonic_ns()))),
             _ => Err(Errno::Inval),
         }
+    }
+
+    /// What the guest's monotonic clock would show, without a reading.
+    pub(super) fn elapsed_ns(&self) -> u64 {
+        self.since_start(self.clock.peek_monotonic_ns())
+    }
+
+    fn since_start(&self, monotonic_ns: u64) -> u64 {
+        monotonic_ns.saturating_sub(self.started_ns).saturating_add(self.ahead_ns)
     }
 
     pub(super) fn random(&mut self, into: &mut [u8]) -> Answer {
@@ -52,12 +62,27 @@ impl Broker {
             self.pipeline.ledger.deny_budget("random.read", &Target::Name("random"), exhausted);
             return Err(Refusal::Stop(StopReason::BudgetExceeded { name: exhausted.0.name() }));
         }
-        if self.random.fill(into).is_err() {
-            return Err(Refusal::Stop(StopReason::Fault("random_source".to_owned())));
+        let mut filled = 0_u64;
+        let mut result = Ok(HostAnswer::Unit);
+        for piece in into.chunks_mut(MAX_TRANSFER_BYTES) {
+            // A short one costs no look.
+            if filled != 0
+                && let Err(stopped) = self.yield_now()
+            {
+                result = Err(stopped);
+                break;
+            }
+            if self.random.fill(piece).is_err() {
+                result = Err(Refusal::Stop(StopReason::Fault("random_source".to_owned())));
+                break;
+            }
+            filled = filled.saturating_add(piece.len() as u64);
         }
-        self.totals.random.count(length, 0);
-        self.usage.bytes_in = self.usage.bytes_in.saturating_add(length);
-        Ok(HostAnswer::Unit)
+        if result.is_ok() || filled != 0 {
+            self.totals.random.count(filled, 0);
+        }
+        self.usage.bytes_in = self.usage.bytes_in.saturating_add(filled);
+        result
     }
 
     /// Gives an interruption its chance.

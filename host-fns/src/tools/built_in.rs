@@ -24,6 +24,11 @@ pub const MAX_FILE_TOOL_VISITS: u64 = 1_000_000;
 pub const MAX_FILE_TOOL_DEPTH: usize = 25;
 /// Longest pattern of `glob` and `grep`, in bytes.
 pub const MAX_FILE_TOOL_PATTERN_BYTES: usize = 4096;
+/// Memory of one compiled pattern of `glob` and `grep`, in bytes.
+pub const MAX_FILE_TOOL_COMPILED_BYTES: usize = 256 << 10;
+/// Bytes of a line that `grep` searches, and that it searches before it looks
+/// whether the run is to end.
+pub const MAX_GREP_LINE_BYTES: usize = 32 << 10;
 /// Characters of a line that `grep` shows.
 pub const MAX_GREP_LINE_CHARACTERS: usize = 200;
 

@@ -33,15 +33,14 @@ use serde_json::Value;
 
 pub(crate) use built_in::FileTool;
 pub use built_in::{
-    MAX_FILE_TOOL_DEPTH, MAX_FILE_TOOL_ENTRIES, MAX_FILE_TOOL_PATTERN_BYTES,
-    MAX_FILE_TOOL_READ_BYTES, MAX_FILE_TOOL_VISITS, MAX_FILE_TOOL_WRITE_BYTES,
-    MAX_GREP_LINE_CHARACTERS, file_tools,
+    MAX_FILE_TOOL_COMPILED_BYTES, MAX_FILE_TOOL_DEPTH, MAX_FILE_TOOL_ENTRIES,
+    MAX_FILE_TOOL_PATTERN_BYTES, MAX_FILE_TOOL_READ_BYTES, MAX_FILE_TOOL_VISITS,
+    MAX_FILE_TOOL_WRITE_BYTES, MAX_GREP_LINE_BYTES, MAX_GREP_LINE_CHARACTERS, file_tools,
 };
 pub use index::MAX_SEARCH_RESULTS;
 #[cfg(test)]
 pub(crate) use index::{MAX_QUERY_BYTES, MAX_QUERY_WORDS};
-#[cfg(test)]
-pub(crate) use result::MAX_RESULT_DEPTH;
+pub(crate) use result::{MAX_RESULT_DEPTH, Unfit, take_apart, to_json};
 pub use set::{MAX_TOOLS, ToolSet};
 pub(crate) use task::{Completions, Ended, Task, text_of as panic_text};
 
@@ -212,18 +211,21 @@ impl Tool {
         schema: Value,
         function: impl Fn(Value) -> ToolFuture + Send + Sync + 'static,
     ) -> Result<Self, ToolSetupError> {
-        check_name(name)?;
         let too_large =
             |what, limit| ToolSetupError::TooLarge { name: name.to_owned(), what, limit };
         let unusable = |reason| ToolSetupError::Schema { name: name.to_owned(), reason };
+        let named = check_name(name);
+        if to_json(&schema, MAX_TOOL_SCHEMA_BYTES).is_err() {
+            take_apart(schema);
+            named?;
+            return Err(too_large("schema", MAX_TOOL_SCHEMA_BYTES));
+        }
+        named?;
         if description.len() > MAX_TOOL_DESCRIPTION_BYTES {
             return Err(too_large("description", MAX_TOOL_DESCRIPTION_BYTES));
         }
         if !schema.is_object() {
             return Err(unusable("it is not a JSON object".to_owned()));
-        }
-        if result::to_json(&schema, MAX_TOOL_SCHEMA_BYTES).is_err() {
-            return Err(too_large("schema", MAX_TOOL_SCHEMA_BYTES));
         }
         let validator = jsonschema::options()
             .offline()
@@ -376,8 +378,11 @@ pub(crate) fn cut_short(mut text: String) -> String {
     text
 }
 
-/// Cuts text to what the guest may see.
+/// Cuts text to what the guest may see, and gives its room back.
 pub(crate) fn cut(mut text: String) -> String {
-    text.truncate(text.floor_char_boundary(MAX_TOOL_MESSAGE_BYTES));
+    if text.len() > MAX_TOOL_MESSAGE_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_TOOL_MESSAGE_BYTES));
+        text.shrink_to_fit();
+    }
     text
 }

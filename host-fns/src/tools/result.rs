@@ -30,6 +30,18 @@ pub(crate) fn to_json(value: &Value, limit: usize) -> Result<Vec<u8>, Unfit> {
     Ok(out.bytes)
 }
 
+/// Drops a value however deep it nests; its own destructor would recurse.
+pub(crate) fn take_apart(value: Value) {
+    let mut rest = vec![value];
+    while let Some(value) = rest.pop() {
+        match value {
+            Value::Array(items) => rest.extend(items),
+            Value::Object(members) => rest.extend(members.into_iter().map(|(_, member)| member)),
+            _ => {}
+        }
+    }
+}
+
 struct Bounded {
     bytes: Vec<u8>,
     limit: usize,
