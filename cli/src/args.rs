@@ -26,8 +26,8 @@ use crate::eval::Eval;
 use crate::native::{ProgramTierArgs, TierArgs};
 use crate::output;
 pub(crate) use audit::{
-    Audit, AuditArgs, DecisionArg, DurabilityArg, ExportFormat, LogArgs, Session, SessionArgs,
-    SyncArgs, WitnessCommand,
+    Audit, AuditArgs, DecisionArg, DurabilityArg, ExportFormat, LogArgs, RecordArgs, Session,
+    SessionArgs, SyncArgs, WitnessCommand,
 };
 pub(crate) use project::ProjectArgs;
 pub(crate) use reach::{MountArg, ReachArgs, parse_env, parse_mount};
@@ -124,12 +124,8 @@ pub(crate) struct RunArgs {
     /// Use a file made by `fumehood cache build`, and compile nothing
     #[arg(long, value_name = "FILE")]
     pub(crate) compiled: Option<PathBuf>,
-    /// Keep no record of this run
-    #[arg(long)]
-    pub(crate) no_record: bool,
-    /// When the audit log is made to survive a loss of power: at checkpoints, or also before each effect that cannot be taken back
-    #[arg(long, value_enum, value_name = "WHEN", default_value_t, conflicts_with = "no_record")]
-    pub(crate) audit_durability: DurabilityArg,
+    #[command(flatten)]
+    pub(crate) record: RecordArgs,
     /// Arguments of the program, after `--`
     #[arg(last = true, value_name = "ARGS")]
     pub(crate) args: Vec<String>,
@@ -149,6 +145,8 @@ pub(crate) struct ReplArgs {
     /// Use a file made by `fumehood cache build`, and compile nothing
     #[arg(long, value_name = "FILE")]
     pub(crate) compiled: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) record: RecordArgs,
 }
 
 /// `fumehood bench`.

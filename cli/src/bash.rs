@@ -10,11 +10,14 @@ use fumehood::native::{Guarantee, NativeLimits, NativeSession};
 use fumehood::policy::BudgetSettings;
 use fumehood::{OutputSink, Sandbox, Stream};
 
-use crate::args::{MountArg, ProjectArgs, ReachArgs, parse_env, parse_mount, parse_seconds};
+use crate::args::{
+    MountArg, ProjectArgs, ReachArgs, RecordArgs, parse_env, parse_mount, parse_seconds,
+};
 use crate::error::CliError;
 use crate::native::TierArgs;
 use crate::net::NetArgs;
 use crate::output::{self, Live, Stop};
+use crate::records::Recording;
 use crate::run::milliseconds;
 use crate::{files, project, reach, report, signals};
 
@@ -55,6 +58,8 @@ pub(crate) struct BashArgs {
     /// Print one JSON object, described by docs/result.schema.json, and nothing else
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    record: RecordArgs,
 }
 
 fn mount(text: &str) -> Result<MountArg, String> {
@@ -83,7 +88,8 @@ pub(crate) fn run(args: &BashArgs) -> Result<i32, CliError> {
     };
     let mut session = NativeSession::new(tier);
     session.required.clone_from(&args.require);
-    let sandbox = sandbox(args, session)?;
+    let recording = Recording::of(args.record, "<command>", Some(args.command.as_bytes()))?;
+    let sandbox = sandbox(args, session, &recording)?;
     let stop = Arc::new(Stop::default());
     let live = Arc::new(Passing { live: Live::new(), stop: Arc::clone(&stop) });
     let sink = (!args.json).then(|| Arc::clone(&live) as Arc<dyn OutputSink>);
@@ -92,6 +98,7 @@ pub(crate) fn run(args: &BashArgs) -> Result<i32, CliError> {
     let interrupted = Arc::new(AtomicBool::new(false));
     signals::listen(Arc::clone(&stop), Arc::clone(&interrupted));
     let outcome = run.wait();
+    recording.finish(&outcome);
     if args.json {
         let _ = output::print_json(&outcome.to_json());
     } else {
@@ -101,14 +108,20 @@ pub(crate) fn run(args: &BashArgs) -> Result<i32, CliError> {
         project::tell(&outcome);
     }
     project::close(&sandbox);
+    recording.tidy();
     Ok(outcome.exit_code)
 }
 
 /// What the command is given.
-fn sandbox(args: &BashArgs, session: NativeSession) -> Result<Sandbox, CliError> {
+fn sandbox(
+    args: &BashArgs,
+    session: NativeSession,
+    recording: &Recording,
+) -> Result<Sandbox, CliError> {
     let reach = ReachArgs {
         mount: args.mount.clone(),
         force_mount: Vec::new(),
+        file_tools: false,
         project: args.project.clone(),
         env: args.env.clone(),
         policy: None,
@@ -124,7 +137,7 @@ fn sandbox(args: &BashArgs, session: NativeSession) -> Result<Sandbox, CliError>
     let mounts = reach::mounts(&reach, None);
     let sandbox = Sandbox::builder().budget(budget).policy(crate::native::allowed()?);
     let sandbox = reach::apply(&reach, &mounts, None, sandbox)?;
-    Ok(sandbox.native_only(session).build()?)
+    Ok(recording.attach(sandbox.native_only(session), Vec::new()).build()?)
 }
 
 /// Passes output on as it comes.

@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn only_files_of_the_cache_are_removed() {
         assert!(is_ours("0123456789abcdef-0123456789abcdef.code"));
-        assert!(is_ours("0123456789abcdef-0123456789abcdef.code.17.tmp"));
+        assert!(is_ours("0123456789abcdef-0123456789abcdef.code.17-0f1e2d3c.tmp"));
         for other in ["x.code", "notes.txt", "0123456789abcdef-0123456789abcdef.code.bak", ".."] {
             assert!(!is_ours(other), "{other}");
         }

@@ -75,7 +75,7 @@ fn denied(denial: &Value) -> Option<Denied> {
         return None;
     }
     let count = denial.get("count").and_then(Value::as_u64).unwrap_or(1);
-    Denied::parse(text("target")?, text("rule")?, count)
+    Denied::parse(text("target")?, text("rule")?, text("reason").unwrap_or_default(), count)
 }
 
 /// A draft as programs read it.
@@ -112,10 +112,13 @@ pub(crate) fn draft(named: &[OsString], as_json: bool) -> Result<i32, CliError> 
                     "{not_kept} more requests were denied than are kept for drafts; decide on these and run it again for the rest"
                 ));
             }
+            let notes = answer.get("notes").and_then(Value::as_array).into_iter().flatten();
+            notes.filter_map(Value::as_str).for_each(output::note);
             answer.get("drafts").and_then(Value::as_array).cloned().unwrap_or_default()
         }
         Source::Result { policy, result } => {
             let (_, book) = book(&policy, &result, &Decisions::read(&result)?)?;
+            book.notes().for_each(output::note);
             book.drafts().iter().map(to_json).collect()
         }
     };
@@ -130,8 +133,9 @@ pub(crate) fn draft(named: &[OsString], as_json: bool) -> Result<i32, CliError> 
 }
 
 /// Puts a draft into the policy, and prints that or writes it; a running
-/// session has it from its next request on. 1 if the draft was decided before
-/// or the token is not of what would be applied.
+/// session has it from its next request on. 1 if the draft was decided before,
+/// the token is not of what would be applied, or something above the rule, such
+/// as a ceiling, denies the same requests.
 ///
 /// # Errors
 /// One sentence.
@@ -153,10 +157,20 @@ pub(crate) fn approve(
                 return Ok(refused(&answer));
             };
             let generation = answer.get("generation").and_then(Value::as_u64).unwrap_or_default();
-            output::note(&format!(
-                "`{id}` holds from the next request of the session on, as generation {generation} of its policy"
-            ));
-            deliver(into, text, "the rule holds in the session all the same")?;
+            let denied_by = answer.get("denied_by").and_then(Value::as_str);
+            match denied_by {
+                None => output::note(&format!(
+                    "`{id}` holds from the next request of the session on, as generation {generation} of its policy"
+                )),
+                Some(rule) => output::note(&format!(
+                    "`{id}` is in the policy of the session, as generation {generation}, and what it is for is denied all the same (rule {}); change that rule, or start a run under another ceiling",
+                    escape(rule)
+                )),
+            }
+            deliver(into, text, "the rule is in the session's policy all the same")?;
+            if denied_by.is_some() {
+                return Ok(BAD_FINDING);
+            }
         }
         Source::Result { policy, result } => {
             let mut decisions = Decisions::hold(&result)?;

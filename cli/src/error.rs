@@ -50,6 +50,15 @@ impl CliError {
     pub(crate) fn cannot_tell(message: impl Into<String>) -> Self {
         Self { exit_code: CANNOT_TELL, message: message.into(), more: Vec::new() }
     }
+
+    /// The same, of a command that runs no program of a user's: what is not
+    /// available there means that it cannot tell.
+    pub(crate) fn without_a_program(mut self) -> Self {
+        if self.exit_code == REFUSED {
+            self.exit_code = CANNOT_TELL;
+        }
+        self
+    }
 }
 
 impl From<EngineError> for CliError {
@@ -96,6 +105,7 @@ impl From<BuildError> for CliError {
             BuildError::Policy(errors) => errors.into(),
             BuildError::NotAllowed(errors) => errors.into(),
             BuildError::Workspace(error) => error.into(),
+            BuildError::Native(unavailable) => crate::native::refused(&unavailable),
             BuildError::Random
             | BuildError::WorkspacePlace(_)
             | BuildError::Unsupported { .. }
@@ -104,5 +114,18 @@ impl From<BuildError> for CliError {
             BuildError::Audit(source) => crate::records::refused(&source.to_string()),
             other => Self::usage(other.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_command_without_a_program_lacks_is_that_it_cannot_tell() {
+        let thread = || EngineError::Thread(std::io::Error::other("no thread"));
+        assert_eq!(CliError::from(thread()).exit_code, REFUSED);
+        assert_eq!(CliError::from(thread()).without_a_program().exit_code, CANNOT_TELL);
+        assert_eq!(CliError::usage("no").without_a_program().exit_code, USAGE);
     }
 }

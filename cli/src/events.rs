@@ -38,15 +38,20 @@ impl Events {
         Self { inner: Mutex::new(inner), stop }
     }
 
-    /// The run is about to begin.
-    pub(crate) fn start(&self, session: &str) {
-        self.emit(&json!({
+    /// The run is about to begin, in a native tier if one is named.
+    pub(crate) fn start(&self, session: &str, native: Option<&str>) {
+        let mut event = json!({
             "event": "start",
             "version": VERSION,
             "session": session,
-            "tier": "wasm",
-            "guest": fumehood::GUEST_DIGEST,
-        }));
+            "tier": native.unwrap_or("wasm"),
+        });
+        if native.is_none()
+            && let Some(event) = event.as_object_mut()
+        {
+            event.insert("guest".to_owned(), json!(fumehood::GUEST_DIGEST));
+        }
+        self.emit(&event);
     }
 
     /// The program wrote something.

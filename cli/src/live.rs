@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fumehood::network::{Denied, DraftBook};
-use fumehood::policy::{PolicyFile, Verdict};
+use fumehood::policy::{Flags, Policy, PolicyFile, Verdict};
 use fumehood::records::is_session_name;
 use fumehood::{AuditRecord, AuditSink, Sandbox};
 use fumehood_host_fns::{AuditUnavailable, Phase};
@@ -54,8 +54,9 @@ pub(crate) struct DeniedSoFar(Mutex<Kept>);
 /// Denied requests by target and rule.
 #[derive(Debug, Default)]
 struct Kept {
-    counts: BTreeMap<(String, String), u64>,
-    /// Bytes of the targets and rules.
+    /// How often, and what the record says of it.
+    counts: BTreeMap<(String, String), (u64, Arc<str>)>,
+    /// Bytes of the targets and rules, and of what the records say.
     bytes: usize,
     /// Denials that found no place.
     dropped: u64,
@@ -66,7 +67,7 @@ impl DeniedSoFar {
         let kept = lock(&self.0);
         kept.counts
             .iter()
-            .filter_map(|((target, rule), count)| Denied::parse(target, rule, *count))
+            .filter_map(|((target, rule), (count, why))| Denied::parse(target, rule, why, *count))
             .collect()
     }
 }
@@ -83,11 +84,13 @@ impl AuditSink for DeniedSoFar {
         };
         let mut kept = lock(&self.0);
         let key = (record.target.to_string(), record.rule.to_string());
-        let bytes = kept.bytes.saturating_add(key.0.len()).saturating_add(key.1.len());
-        if let Some(known) = kept.counts.get_mut(&key) {
+        let why = record.preview.unwrap_or_default();
+        let more = key.0.len().saturating_add(key.1.len()).saturating_add(why.len());
+        let bytes = kept.bytes.saturating_add(more);
+        if let Some((known, _)) = kept.counts.get_mut(&key) {
             *known = known.saturating_add(count);
         } else if kept.counts.len() < MAX_DENIED && bytes <= MAX_DENIED_BYTES {
-            kept.counts.insert(key, count);
+            kept.counts.insert(key, (count, why));
             kept.bytes = bytes;
         } else {
             kept.dropped = kept.dropped.saturating_add(count);
@@ -314,9 +317,11 @@ impl Desk {
     fn drafts(&mut self) -> Result<Value, String> {
         self.book.update(&self.denied.list(), &self.text).map_err(|errors| errors.to_string())?;
         let drafts: Vec<Value> = self.book.drafts().iter().map(drafts::to_json).collect();
-        Ok(
-            json!({ "drafts": drafts, "policy": self.text, "not_kept": lock(&self.denied.0).dropped }),
-        )
+        let notes: Vec<&str> = self.book.notes().collect();
+        let not_kept = lock(&self.denied.0).dropped;
+        Ok(json!({
+            "drafts": drafts, "notes": notes, "policy": self.text, "not_kept": not_kept
+        }))
     }
 
     fn approve(&mut self, id: &str, token: &str) -> Result<Value, String> {
@@ -329,7 +334,35 @@ impl Desk {
             .replace_policy(&file)
             .map_err(|error| format!("{error}; nothing was changed"))?;
         (self.book, self.text) = (book, next);
-        Ok(json!({"approved": id, "generation": generation, "policy": self.text}))
+        let denied_by = self.still_denied(id);
+        Ok(json!({
+            "approved": id, "generation": generation, "policy": self.text, "denied_by": denied_by
+        }))
+    }
+
+    /// The rule that denies a request of an approved draft all the same, such
+    /// as one of the ceiling.
+    fn still_denied(&self, id: &str) -> Option<String> {
+        let draft = self.book.drafts().iter().find(|draft| draft.id == id)?;
+        let alone = PolicyFile::parse(&format!("version = 1\n\n{}", draft.text), "draft").ok()?;
+        let alone = Policy::combine(Some(&alone), &Flags::default(), None).ok()?.policy;
+        let holds = self.sandbox.live_policy().current();
+        let asks = self.sandbox.approvals().is_some();
+        self.denied.list().into_iter().find_map(|denied| {
+            let wanted = alone.decide_network(&denied.request);
+            if wanted.decision.verdict != Verdict::Allow {
+                return None;
+            }
+            let ruling = holds.decide_network(&denied.request);
+            match ruling.decision.verdict {
+                Verdict::Allow if ruling.obligations.public_only && denied.class.is_some() => {
+                    Some(denied.rule)
+                }
+                Verdict::Allow => None,
+                Verdict::Ask if asks => None,
+                Verdict::Ask | Verdict::Deny => Some(ruling.decision.rule.to_string()),
+            }
+        })
     }
 }
 

@@ -63,10 +63,10 @@ fn dispatch(cli: Cli) -> i32 {
         #[cfg(feature = "eval")]
         Command::Eval(which) => eval::run(&which),
         Command::Repl(args) => repl::run(&args),
-        Command::Bench(args) => bench::run(&args.which),
+        Command::Bench(args) => bench::run(&args.which).map_err(error::CliError::without_a_program),
         Command::Session(args) => session::run(&args.which),
         Command::Audit(args) => audit::run(&args.which),
-        Command::Cache(args) => cache::run(&args.which),
+        Command::Cache(args) => cache::run(&args.which).map_err(error::CliError::without_a_program),
         Command::Policy(args) => policies::run(&args.which),
         Command::Version(args) => version::run(&args),
     };

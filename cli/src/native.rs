@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use fumehood::native::{Missing, NativeTier, Unavailable};
+use fumehood::native::{Guarantee, Missing, NativeTier, Unavailable};
 use fumehood::policy::PolicyFile;
 use fumehood_native_tiers::{DockerTier, Helper, HelperTier, ImageId, TierError, TierName};
 
@@ -50,8 +50,8 @@ impl ProgramTierArgs {
     }
 
     /// Where commands of a program run whose policies speak of them: the first
-    /// tier of `[native]` that can be used, else `landlock`. None if they do
-    /// not.
+    /// tier of `[native]` that can be used and gives every guarantee that they
+    /// require, else `landlock`. None if they do not.
     ///
     /// # Errors
     /// One sentence for everything that is missing.
@@ -75,15 +75,25 @@ impl ProgramTierArgs {
                 "`process` is no boundary, so nothing falls back to it; name it alone in [native]",
             ));
         }
+        let required = required(policies());
         let mut first = None;
         for name in names {
-            match self.as_tier(Some(name)).prepared() {
+            match self.as_tier(Some(name)).prepared_with(&required) {
                 Ok(tier) => return Ok(Some(tier)),
                 Err(error) => first = first.or(Some(error)),
             }
         }
         first.map_or(Ok(None), Err)
     }
+}
+
+/// The guarantees that `[native]` of any of the policies requires.
+fn required<'a, 'b: 'a>(policies: impl Iterator<Item = &'a &'b PolicyFile>) -> Vec<Guarantee> {
+    let named: Vec<&str> = policies
+        .filter_map(|policy| policy.native())
+        .flat_map(|native| native.guarantees.iter().map(String::as_str))
+        .collect();
+    Guarantee::ALL.into_iter().filter(|one| named.contains(&one.name())).collect()
 }
 
 fn parse_program_tier(text: &str) -> Result<TierName, String> {
@@ -131,6 +141,14 @@ impl TierArgs {
     /// # Errors
     /// One sentence for everything that is missing.
     pub(crate) fn prepared(&self) -> Result<Arc<dyn NativeTier>, CliError> {
+        self.prepared_with(&[])
+    }
+
+    /// The same, with guarantees beside its own.
+    ///
+    /// # Errors
+    /// One sentence for everything that is missing.
+    fn prepared_with(&self, required: &[Guarantee]) -> Result<Arc<dyn NativeTier>, CliError> {
         let tier: Arc<dyn NativeTier> = match self.tier.unwrap_or(TierName::Landlock) {
             TierName::Docker => Arc::new(self.docker()?),
             TierName::Process => Arc::new(HelperTier::process(self.helper())),
@@ -139,7 +157,7 @@ impl TierArgs {
                 return Err(CliError::refused(TierError::Missing(name).to_string()));
             }
         };
-        tier.prepare(&[]).map_err(|unavailable| refused(&unavailable))?;
+        tier.prepare(required).map_err(|unavailable| refused(&unavailable))?;
         Ok(tier)
     }
 }

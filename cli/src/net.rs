@@ -1,13 +1,13 @@
 //! Hosts, connections and questions of `fumehood run`.
 //!
 //! Invariant: what a grant brings is shown before anything runs; a question is
-//! answered by what is typed after it was asked, at the terminal and nowhere
-//! else.
+//! answered by a line that is typed after it was shown and the terminal was
+//! quiet, at the terminal and nowhere else.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write as _};
 use std::net::SocketAddr;
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +32,9 @@ const MAX_CERTIFICATE_BYTES: usize = 8 << 20;
 /// How long the terminal is waited for before it is seen whether an answer is
 /// still wanted.
 const LOOK: Duration = Duration::from_millis(200);
+/// How long nothing comes before a line can be an answer: a paste goes on after
+/// the question.
+const QUIET: Duration = Duration::from_millis(300);
 
 /// The arguments about the network.
 #[derive(Debug, Default, Args)]
@@ -176,34 +179,76 @@ fn question(terminal: &Mutex<File>, request: &ApprovalRequest, slot: &Slot) {
         escape_line(&request.to_string()),
         request.ttl.as_secs()
     );
-    // What was typed or pasted before the question is no answer to it.
-    let _ = rustix::termios::tcflush(terminal.as_fd(), rustix::termios::QueueSelector::IFlush);
-    if terminal.write_all(text.as_bytes()).is_err() {
-        return slot.answer(Answer::Deny { reason: "the terminal is gone".to_owned() });
+    let denied = |reason: &str| slot.answer(Answer::Deny { reason: reason.to_owned() });
+    if !takes_lines(&*terminal) {
+        return denied("the terminal is taking single keys for something else");
     }
-    match read_line(&mut terminal, slot) {
+    if terminal.write_all(text.as_bytes()).is_err() {
+        return denied("the terminal is gone");
+    }
+    let is_over = || slot.withdrawn.load(Ordering::Acquire);
+    let line = until_quiet(&mut *terminal, is_over).and_then(|dropped| {
+        // A line that was begun before is no answer either.
+        let _ = rustix::termios::tcflush(terminal.as_fd(), rustix::termios::QueueSelector::IFlush);
+        if dropped {
+            let text = b"\nfumehood: what came before does not count; y, or anything else: ";
+            let _ = terminal.write_all(text);
+        }
+        read_line(&mut *terminal, is_over)
+    });
+    match line {
         Some(line) => slot.answer(meaning(line.trim(), request)),
         None => {
             let _ = terminal.write_all(b"\nfumehood: the question was withdrawn\n");
+            denied("the terminal gave no answer");
         }
     }
 }
 
-/// A line that is typed; `None` if nobody wants it any more.
-fn read_line(terminal: &mut File, slot: &Slot) -> Option<String> {
-    let tick = Timespec::try_from(LOOK).ok();
-    loop {
-        if slot.withdrawn.load(Ordering::Acquire) {
-            return None;
+/// Whether a terminal gives whole lines and not each key at once.
+fn takes_lines(terminal: impl AsFd) -> bool {
+    rustix::termios::tcgetattr(terminal)
+        .is_ok_and(|modes| modes.local_modes.contains(rustix::termios::LocalModes::ICANON))
+}
+
+/// Takes everything that comes until nothing came for [`QUIET`], and says
+/// whether anything did; `None` if nobody wants an answer any more.
+fn until_quiet(input: &mut (impl Read + AsFd), is_over: impl Fn() -> bool) -> Option<bool> {
+    let mut dropped = false;
+    while !is_over() {
+        match comes(&*input, QUIET) {
+            Ok(false) => return Some(dropped),
+            Ok(true) => {
+                if input.read(&mut [0; 4096]).unwrap_or(0) == 0 {
+                    return None;
+                }
+                dropped = true;
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return None,
         }
-        let mut ready = [PollFd::new(terminal, PollFlags::IN)];
-        if rustix::event::poll(&mut ready, tick.as_ref()).is_ok_and(|count| count > 0) {
+    }
+    None
+}
+
+/// A line that is typed; `None` if nobody wants it any more.
+fn read_line(input: &mut (impl Read + AsFd), is_over: impl Fn() -> bool) -> Option<String> {
+    while !is_over() {
+        if comes(&*input, LOOK).unwrap_or(false) {
             let mut line = [0; 256];
-            let length = terminal.read(&mut line).unwrap_or(0);
+            let length = input.read(&mut line).unwrap_or(0);
             let line = line.get(..length).unwrap_or_default();
             return Some(String::from_utf8_lossy(line).into_owned());
         }
     }
+    None
+}
+
+/// Whether input is there within a time.
+fn comes(input: &impl AsFd, within: Duration) -> Result<bool, rustix::io::Errno> {
+    let within = Timespec::try_from(within).ok();
+    let mut ready = [PollFd::new(input, PollFlags::IN)];
+    rustix::event::poll(&mut ready, within.as_ref()).map(|count| count > 0)
 }
 
 /// What a typed line means.
@@ -266,6 +311,32 @@ mod tests {
         for text in ["", "proxy:3128", "192.0.2.1", "192.0.2.1:0"] {
             assert!(parse_proxy(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_paste_that_goes_on_after_the_question_is_no_answer() {
+        let (mut terminal, mut keys) = std::io::pipe().unwrap();
+        let (asked, is_asked) = std::sync::mpsc::channel();
+        let typing = std::thread::spawn(move || {
+            for _ in 0..20 {
+                keys.write_all(b"y\n").unwrap();
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            // From here on a person has read the question.
+            is_asked.recv().unwrap();
+            keys.write_all(b"no\n").unwrap();
+        });
+        assert_eq!(until_quiet(&mut terminal, || false), Some(true));
+        asked.send(()).unwrap();
+        assert_eq!(read_line(&mut terminal, || false), Some("no\n".to_owned()));
+        typing.join().unwrap();
+        // Nobody types any more, or nobody wants to know.
+        assert_eq!(until_quiet(&mut terminal, || false), None);
+        assert_eq!(until_quiet(&mut terminal, || true), None);
+        assert_eq!(read_line(&mut terminal, || true), None);
+        let (mut terminal, _keys) = std::io::pipe().unwrap();
+        assert_eq!(until_quiet(&mut terminal, || false), Some(false));
+        assert!(!takes_lines(&terminal), "a pipe is no terminal");
     }
 
     #[test]

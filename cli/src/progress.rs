@@ -16,6 +16,10 @@ const COMPILING: &str = "Compiling the Python guest, once; this takes about 15 s
 pub(crate) const COMPILING_BOTH: &str =
     "Compiling the Python guest in its two builds; this takes about 30 seconds.";
 
+/// Files and bytes of a copy that is not worth a word.
+const FEW_FILES: u64 = 100;
+const FEW_BYTES: u64 = 32 << 20;
+
 /// Settings for the engine of this command.
 pub(crate) fn engine(compiled: Option<&Path>) -> EngineBuilder {
     let builder = Engine::builder();
@@ -58,6 +62,24 @@ fn show(progress: Progress, waiting: &mut Option<Waiting>) {
     }
 }
 
+/// Hears how far the copying of a project is and shows it on a terminal, until
+/// it is dropped.
+pub(crate) fn copying() -> impl Fn(u64, u64) + Send + Sync + 'static {
+    let shown: Mutex<Option<Waiting>> = Mutex::new(None);
+    move |files, bytes| {
+        if (files < FEW_FILES && bytes < FEW_BYTES) || !output::stderr_is_terminal() {
+            return;
+        }
+        let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = shown.get_or_insert_with(|| Waiting::start("Copying the project."));
+        waiting.say(copied(files, bytes));
+    }
+}
+
+fn copied(files: u64, bytes: u64) -> String {
+    format!("Copying the project: {files} files, {} MiB.", bytes >> 20)
+}
+
 /// Shows that something takes a while, until it is dropped.
 pub(crate) struct Waiting(Option<ProgressBar>);
 
@@ -76,6 +98,13 @@ impl Waiting {
         spinner.enable_steady_tick(Duration::from_millis(100));
         Self(Some(spinner))
     }
+
+    /// Says something else, on a terminal.
+    fn say(&self, text: String) {
+        if let Some(spinner) = &self.0 {
+            spinner.set_message(text);
+        }
+    }
 }
 
 impl Drop for Waiting {
@@ -83,5 +112,18 @@ impl Drop for Waiting {
         if let Some(spinner) = &self.0 {
             spinner.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_that_is_small_or_unseen_is_not_told() {
+        assert_eq!(copied(1200, 5 << 20), "Copying the project: 1200 files, 5 MiB.");
+        let tell = copying();
+        tell(1, 1);
+        tell(FEW_FILES - 1, FEW_BYTES - 1);
     }
 }

@@ -15,8 +15,8 @@ use fumehood::{Access, Outcome, Sandbox, SandboxBuilder};
 
 use crate::args::{MountArg, ProjectArgs};
 use crate::error::CliError;
-use crate::files;
 use crate::output::note;
+use crate::{files, progress};
 
 /// Lines of each kind that are shown.
 const SHOWN: usize = 20;
@@ -55,7 +55,8 @@ pub(crate) fn apply(
     let mut project = Project::new(directory, Arc::new(home()?))
         .at(args.place())
         .keep(args.keep || args.dry_run)
-        .sync(mode);
+        .sync(mode)
+        .on_copy(progress::copying());
     for pattern in &args.exclude {
         project = project.exclude(pattern);
     }

@@ -52,6 +52,9 @@ pub(crate) fn apply(
     for (name, value) in &args.env {
         sandbox = sandbox.env(name, value);
     }
+    if args.file_tools {
+        sandbox = sandbox.file_tools();
+    }
     sandbox = project::apply(&args.project, sandbox)?;
     net::apply(&args.net, sandbox)
 }

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fumehood::audit::{AuditSink, Durability, FanOut, Payload};
 use fumehood::records::{Home, RecordsError, Retention, SessionEnd, SessionRecord, SessionStart};
-use fumehood::{Outcome, SandboxBuilder, Script};
+use fumehood::{Outcome, SandboxBuilder};
 
-use crate::args::{DurabilityArg, RunArgs};
+use crate::args::{DurabilityArg, RecordArgs};
 use crate::error::CliError;
 use crate::output;
 
@@ -18,7 +18,7 @@ pub(crate) struct Recording {
     home: Option<Arc<Home>>,
     durability: Durability,
     name: String,
-    program: [u8; 32],
+    program: Option<[u8; 32]>,
     begun: Arc<Mutex<Option<SessionRecord>>>,
 }
 
@@ -68,11 +68,16 @@ pub(crate) fn session_named(home: &Home, name: &str) -> Result<String, CliError>
 }
 
 impl Recording {
-    /// Opens the home, unless the run is not recorded.
+    /// Opens the home, unless the run is not recorded. `program` is the source,
+    /// where it is known before anything runs.
     ///
     /// # Errors
     /// A refusal.
-    pub(crate) fn of(args: &RunArgs, script: &Script) -> Result<Self, CliError> {
+    pub(crate) fn of(
+        args: RecordArgs,
+        name: &str,
+        program: Option<&[u8]>,
+    ) -> Result<Self, CliError> {
         let home = if args.no_record {
             None
         } else {
@@ -85,8 +90,8 @@ impl Recording {
             DurabilityArg::Checkpoint => Durability::Checkpoint,
             DurabilityArg::Strict => Durability::Strict,
         };
-        let program = Payload::of(script.source_bytes()).digest.unwrap_or_default();
-        let name = script.name().to_owned();
+        let program = program.and_then(|source| Payload::of(source).digest);
+        let name = name.to_owned();
         Ok(Self { home, durability, name, program, begun: Arc::default() })
     }
 
@@ -106,11 +111,12 @@ impl Recording {
         let begun = Arc::clone(&self.begun);
         sandbox.audit_for(move |header| {
             let mut header = header.clone();
-            header.program = Some(program);
+            header.program = program;
             let start = SessionStart { header, name: name.clone(), durability };
             let record = home.begin(&start).map_err(|error| error.detail())?;
             let file: Arc<dyn AuditSink> = record.sink();
-            *begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(record);
+            // The first is the sandbox's own, which is what a command runs.
+            begun.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(record);
             Ok(if also.is_empty() {
                 file
             } else {
@@ -119,20 +125,24 @@ impl Recording {
         })
     }
 
-    /// Closes the log.
+    /// Closes the log of a run.
     pub(crate) fn finish(&self, outcome: &Outcome) {
-        let record = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(record) = record else { return };
         let end = SessionEnd {
             outcome: outcome.kind.as_str().to_owned(),
             exit_code: outcome.exit_code,
             denials: outcome.denials.len() as u64,
         };
+        self.finish_session(&outcome.session, end);
+    }
+
+    /// Closes the log of a session.
+    pub(crate) fn finish_session(&self, session: &str, end: SessionEnd) {
+        let record = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(record) = record else { return };
         if let Err(error) = record.finish(end) {
             output::note(&format!(
-                "the record of this run may not be whole ({error}); `fumehood audit verify {}` says \
-                 what it is worth",
-                outcome.session
+                "the record of this run may not be whole ({error}); `fumehood audit verify {session}` \
+                 says what it is worth"
             ));
         }
     }

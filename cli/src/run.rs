@@ -40,9 +40,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<i32, CliError> {
     let mut sandbox = reach::apply(&args.reach, &mounts, args.ceiling.as_deref(), sandbox)?;
     let files = [policy.as_ref(), ceiling.as_ref()];
     let native = native(args, files)?;
-    let recording = Recording::of(args, &script)?;
+    let recording = Recording::of(args.record, script.name(), Some(script.source_bytes()))?;
     let live = args.live.then(|| live::Live::prepare(args, text, files, &mounts)).transpose()?;
-    let natively = matches!(native, Native::Program(_));
+    let natively = match &native {
+        Native::Program(tier) => Some(tier.name()),
+        Native::Commands(_) | Native::Nothing => None,
+    };
     match native {
         Native::Program(tier) => {
             sandbox = sandbox.native_only(NativeSession::new(tier));
@@ -93,9 +96,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<i32, CliError> {
         output::note(&format!("session {} takes approvals", sandbox.session_id()));
     }
     if let Show::Lines(events) = &show {
-        events.start(sandbox.session_id());
+        events.start(sandbox.session_id(), natively);
     }
-    let run = if natively { sandbox.run_natively(script) } else { sandbox.run(script) };
+    let run = match natively {
+        Some(_) => sandbox.run_natively(script),
+        None => sandbox.run(script),
+    };
     stop.attach(run.canceller());
     let interrupted = Arc::new(AtomicBool::new(false));
     signals::listen(Arc::clone(&stop), Arc::clone(&interrupted));
@@ -153,6 +159,7 @@ fn native(args: &RunArgs, policies: [Option<&PolicyFile>; 2]) -> Result<Native, 
     let unable = [
         ("--cell", args.cell),
         ("--live", args.live),
+        ("--file-tools", args.reach.file_tools),
         ("--compiled", args.compiled.is_some()),
         ("a deterministic run", args.determinism.settings().is_some()),
         ("--allow", hosts),

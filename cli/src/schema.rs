@@ -4,8 +4,8 @@ use fumehood::project::{
     Conflict, GuardedPath, Listed, ProjectPath, ProjectSync, SyncReport, SyncState,
 };
 use fumehood::{
-    CellValue, Denial, DisplayData, Dropped, FileChanges, LastingEffect, Outcome, OutcomeKind,
-    ScriptError, TimeoutClock, Usage,
+    CellValue, Denial, DisplayData, Dropped, FileChanges, LastingEffect, NotListed, Outcome,
+    OutcomeKind, ScriptError, TimeoutClock, Usage,
 };
 use serde_json::{Value, json};
 
@@ -80,6 +80,7 @@ fn outcome(kind: OutcomeKind, full: bool) -> Outcome {
             })
             .into_iter()
             .collect(),
+        not_listed: NotListed { denials: u64::from(full), effects: 0, files: 0 },
         usage: Usage { wall_ms: 1.5, fuel: full.then_some(1), ..Usage::default() },
         session: "fh-1".to_owned(),
         rolled_back: full,
@@ -133,6 +134,13 @@ fn every_kind_of_outcome_is_valid() {
 }
 
 #[test]
+fn what_is_in_no_list_is_counted_where_there_is_some() {
+    let json = |full| outcome(OutcomeKind::Completed, full).to_json();
+    assert_eq!(json(true)["not_listed"], json!({ "denials": 1, "effects": 0, "files": 0 }));
+    assert!(json(false).get("not_listed").is_none());
+}
+
+#[test]
 fn nothing_may_be_missing_or_added() {
     let validator = validator();
     let good = outcome(OutcomeKind::Completed, true).to_json();
@@ -150,6 +158,7 @@ fn nothing_may_be_missing_or_added() {
         "/project/report/held_back/0",
         "/denials/0",
         "/usage",
+        "/not_listed",
         "/outcome",
     ] {
         objects.push(member.to_owned());
@@ -157,9 +166,10 @@ fn nothing_may_be_missing_or_added() {
     for at in objects {
         let names: Vec<String> =
             good.pointer(&at).and_then(Value::as_object).unwrap().keys().cloned().collect();
-        for name in names {
+        // The one member that is there only where there is something to tell.
+        for name in names.iter().filter(|name| !(at.is_empty() && *name == "not_listed")) {
             let mut broken = good.clone();
-            broken.pointer_mut(&at).and_then(Value::as_object_mut).unwrap().remove(&name);
+            broken.pointer_mut(&at).and_then(Value::as_object_mut).unwrap().remove(name);
             assert!(!validator.is_valid(&broken), "{at}/{name} may be missing");
         }
         let mut broken = good.clone();

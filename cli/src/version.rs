@@ -1,5 +1,6 @@
 //! `fumehood version`.
 
+use fumehood_native_tiers::TierName;
 use serde_json::json;
 
 use crate::args::VersionArgs;
@@ -8,8 +9,15 @@ use crate::output;
 
 /// Of the engine.
 const WASMTIME: &str = env!("FUMEHOOD_WASMTIME_VERSION");
-/// The tiers of this build.
-const TIERS: &[&str] = &["wasm"];
+/// Every tier there is.
+const TIERS: [TierName; 5] =
+    [TierName::Wasm, TierName::Landlock, TierName::Docker, TierName::Seatbelt, TierName::Process];
+
+/// Those that this build can run; what this machine gives is for `doctor` to
+/// say.
+fn tiers() -> Vec<&'static str> {
+    TIERS.into_iter().filter_map(|tier| tier.require().ok()).map(TierName::as_str).collect()
+}
 
 /// Prints it.
 pub(crate) fn run(args: &VersionArgs) -> Result<i32, CliError> {
@@ -21,14 +29,30 @@ pub(crate) fn run(args: &VersionArgs) -> Result<i32, CliError> {
             "guest": fumehood::GUEST_DIGEST,
             "wasmtime": WASMTIME,
             "memory_path": memory,
-            "tiers": TIERS,
+            "tiers": tiers(),
         }));
     } else {
         output::print(&format!(
             "fumehood {version}\nguest     {}\nwasmtime  {WASMTIME}\nmemory    {memory}\ntiers     {}\n",
             fumehood::GUEST_DIGEST,
-            TIERS.join(", "),
+            tiers().join(", "),
         ));
     }
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tier_that_can_be_named_and_run_is_told() {
+        let known = TIERS.map(TierName::as_str);
+        assert!(known.iter().all(|name| name.parse::<TierName>().is_ok()));
+        assert_eq!(tiers().first(), Some(&"wasm"));
+        assert!(!tiers().contains(&"seatbelt"));
+        for name in ["landlock", "process"] {
+            assert_eq!(tiers().contains(&name), cfg!(target_os = "linux"), "{name}");
+        }
+    }
 }

@@ -6,12 +6,12 @@
 
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fumehood::Stream;
 use fumehood::project::{
-    ArchiveError, SyncError, SyncOptions, SyncReport, Workspace, WorkspaceError, WorkspaceOptions,
-    report_json,
+    ArchiveError, Remains, SyncError, SyncOptions, SyncReport, Workspace, WorkspaceError,
+    WorkspaceOptions, report_json,
 };
 use fumehood::records::Home;
 use serde_json::{Value, json};
@@ -57,20 +57,64 @@ fn found(error: WorkspaceError) -> CliError {
     CliError { exit_code: CANNOT_TELL, ..error.into() }
 }
 
+/// Where the workspace of that name is in a home; `None` if there is none.
+fn place_in(home: &Home, name: &str) -> Result<Option<PathBuf>, CliError> {
+    let Some(place) = home.workspace(name, false)? else { return Ok(None) };
+    Ok(Workspace::project_of(&place).map_err(found)?.map(|_| place))
+}
+
 /// Opens the workspace of that name in a home; `None` if there is none.
 fn open_in(home: &Home, name: &str) -> Result<Option<Workspace>, CliError> {
-    let Some(place) = home.workspace(name, false)? else { return Ok(None) };
-    if Workspace::project_of(&place).map_err(found)?.is_none() {
-        return Ok(None);
-    }
-    Workspace::open(&place).map(Some).map_err(found)
+    let place = place_in(home, name)?;
+    place.map(|place| Workspace::open(&place).map_err(found)).transpose()
+}
+
+fn named(name: &str) -> Result<(Home, String), CliError> {
+    let home = records::home()?.ok_or_else(|| none(name))?;
+    let name = records::session_named(&home, name)?;
+    Ok((home, name))
 }
 
 fn open(name: &str) -> Result<Opened, CliError> {
-    let home = records::home()?.ok_or_else(|| none(name))?;
-    let name = records::session_named(&home, name)?;
+    let (home, name) = named(name)?;
     let workspace = open_in(&home, &name)?.ok_or_else(|| none(&name))?;
     Ok(Opened { home, name, workspace })
+}
+
+/// A workspace that is to be handed on or removed.
+enum Kept {
+    Whole(Box<Workspace>),
+    /// Its project is gone, or is another one now.
+    Remains(Remains),
+}
+
+impl Kept {
+    fn open_in(home: &Home, name: &str) -> Result<Option<Self>, CliError> {
+        let Some(place) = place_in(home, name)? else { return Ok(None) };
+        match Workspace::open(&place) {
+            Ok(workspace) => Ok(Some(Self::Whole(Box::new(workspace)))),
+            Err(WorkspaceError::Project(_) | WorkspaceError::OtherProject { .. }) => {
+                Remains::open(&place).map(|remains| Some(Self::Remains(remains))).map_err(found)
+            }
+            Err(error) => Err(found(error)),
+        }
+    }
+
+    fn export(&self, out: impl Write) -> Result<(), ArchiveError> {
+        match self {
+            Self::Whole(workspace) => workspace.export(out),
+            Self::Remains(remains) => remains.export(out),
+        }
+    }
+
+    /// Whether it held changes.
+    fn discard(self) -> Result<bool, CliError> {
+        let discarded = match self {
+            Self::Whole(workspace) => workspace.discard(),
+            Self::Remains(remains) => remains.discard(),
+        };
+        Ok(discarded.map_err(found)?.had_changes)
+    }
 }
 
 /// Standard output, made safe for a terminal.
@@ -183,11 +227,10 @@ pub(crate) fn sync(args: &SyncArgs) -> Result<i32, CliError> {
 /// # Errors
 /// One sentence.
 pub(crate) fn discard(name: &str, as_json: bool) -> Result<i32, CliError> {
-    let Opened { home, name, workspace } = open(name)?;
-    let discarded = workspace.discard().map_err(found)?;
+    let (home, name) = named(name)?;
+    let had_changes = Kept::open_in(&home, &name)?.ok_or_else(|| none(&name))?.discard()?;
     home.remove_workspace(&name)?;
     if as_json {
-        let had_changes = discarded.had_changes;
         let _ = output::print_json(&json!({ "workspace": name, "had_changes": had_changes }));
     }
     Ok(0)
@@ -198,8 +241,9 @@ pub(crate) fn discard(name: &str, as_json: bool) -> Result<i32, CliError> {
 /// # Errors
 /// One sentence; a file that was begun is removed again.
 pub(crate) fn export(name: &str, to: &Path) -> Result<i32, CliError> {
-    let Opened { workspace, .. } = open(name)?;
-    files::write_new(to, "the archive", |file| workspace.export(file).map_err(CliError::from))?;
+    let (home, name) = named(name)?;
+    let kept = Kept::open_in(&home, &name)?.ok_or_else(|| none(&name))?;
+    files::write_new(to, "the archive", |file| kept.export(file).map_err(CliError::from))?;
     Ok(0)
 }
 
@@ -248,15 +292,19 @@ pub(crate) fn import(name: &str, archive: &Path, directory: &Path) -> Result<i32
 /// # Errors
 /// One sentence; a workspace with changes is kept unless it is to be discarded.
 pub(crate) fn remove(home: &Home, name: &str, discard: bool) -> Result<bool, CliError> {
-    let Some(workspace) = open_in(home, name)? else { return Ok(false) };
-    if !discard && workspace.has_changes().map_err(found)? {
+    let Some(kept) = Kept::open_in(home, name)? else { return Ok(false) };
+    let (unsynced, see) = match &kept {
+        Kept::Whole(workspace) => (workspace.has_changes().map_err(found)?, "see them with"),
+        Kept::Remains(remains) => (remains.has_changes(), "their project is gone: put it back for"),
+    };
+    if !discard && unsynced {
         let message = format!(
-            "the workspace of `{name}` holds changes that were not brought back; see them with \
+            "the workspace of `{name}` holds changes that were not brought back; {see} \
              `fumehood session diff {name}`, or remove them too with --discard"
         );
         return Err(CliError { exit_code: BAD_FINDING, message, more: Vec::new() });
     }
-    workspace.discard().map_err(found)?;
+    kept.discard()?;
     home.remove_workspace(name)?;
     Ok(true)
 }

@@ -561,6 +561,40 @@ fn compiled_code_is_made_checked_used_and_removed() {
 }
 
 #[test]
+fn a_live_session_leaves_a_record_unless_none_is_wanted() {
+    let home = tempfile::tempdir().unwrap();
+    let at_home = |args: &[&str], input: &str| -> Ran {
+        let mut child = command(args)
+            .env("FUMEHOOD_HOME", home.path().join("home"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait_with_output().unwrap().into()
+    };
+    let cells = "open('/tmp/made', 'w').close()\n1 / 0\n";
+    assert_eq!(at_home(&["repl", "--no-record"], cells).code, 1);
+    assert!(!home.path().join("home").exists());
+    let ran = at_home(&["repl"], cells);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let list: Value =
+        serde_json::from_str(&at_home(&["session", "list", "--json"], "").stdout).unwrap();
+    let [session] = list["sessions"].as_array().unwrap().as_slice() else {
+        panic!("one session has one record: {list:#}");
+    };
+    assert!(session["name"] == "<repl>" && session["state"] == "ended", "{session:#}");
+    let end = &session["end"];
+    assert!(end["outcome"] == "script_error" && end["exit_code"] == 1, "{session:#}");
+    let verified = at_home(&["audit", "verify", "last"], "");
+    assert!(verified.code == 0 && verified.stdout.starts_with("intact"), "{}", verified.stdout);
+    let log = at_home(&["audit", "export", "last"], "").stdout;
+    assert!(log.contains("\"target\":\"/tmp/made\""), "{log}");
+    assert_eq!(log.matches("\"op\":\"run\"").count(), 4, "two cells: {log}");
+}
+
+#[test]
 fn nothing_is_logged_unless_asked_for() {
     assert_eq!(run(&["run", "-c", "print(1)"]).stderr, "");
     let ran: Ran =

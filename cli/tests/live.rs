@@ -206,7 +206,9 @@ fn arguments_and_ceiling_stay_when_a_rule_is_approved() {
     let token = field(&drafts[0], "token");
     let (approved, _, stderr) =
         place.run(&["policy", "approve", "last", "draft-1", "--token", token]);
-    assert_eq!(approved, 0, "{stderr}");
+    assert_eq!(approved, 1, "{stderr}");
+    assert!(stderr.contains("is denied all the same (rule default-deny)"), "{stderr}");
+    assert!(!stderr.contains("holds from the next request"), "{stderr}");
     assert_eq!(told(child.wait_with_output().unwrap()).1, "");
 }
 

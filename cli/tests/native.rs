@@ -9,6 +9,9 @@
     reason = "tests"
 )]
 
+#[path = "native/commands.rs"]
+mod commands;
+
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -183,6 +186,80 @@ fn the_result_is_that_of_every_tier() {
         assert_eq!((&value["outcome"]["kind"], &value["exit_code"]), (&json!("exit"), &json!(1)));
         assert!(value["stderr"].as_str().unwrap().ends_with("ValueError: x\n"));
     }
+}
+
+#[test]
+fn the_first_line_of_events_names_the_tier_that_runs() {
+    let place = Place::new(&[]);
+    let ran = place.run(&["run", "--json-lines", "--tier", "process", "-c", "print(1)"]);
+    let lines: Vec<Value> =
+        ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (first, last) = (lines.first().unwrap(), lines.last().unwrap());
+    assert_eq!((&first["event"], &first["tier"]), (&json!("start"), &json!("process")));
+    assert!(first.get("guest").is_none(), "no guest runs: {first}");
+    assert_eq!((&last["event"], &last["result"]["tier"]), (&json!("end"), &json!("process")));
+}
+
+/// Whether a file below a directory holds some bytes.
+fn holds(directory: &Path, wanted: &[u8]) -> Option<PathBuf> {
+    fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).find_map(|path| {
+        if path.is_dir() {
+            return holds(&path, wanted);
+        }
+        let bytes = fs::read(&path).unwrap();
+        bytes.windows(wanted.len()).any(|window| window == wanted).then_some(path)
+    })
+}
+
+#[test]
+fn records_have_no_arguments_variables_input_or_output_of_a_process() {
+    let place = Place::new(&[]);
+    fs::write(place.path("input"), "canary-input").unwrap();
+    let code = "import os, sys\nprint('canary-output', sys.argv, os.environ['A'], input())";
+    for tier in TIERS {
+        let value = place.json(&[
+            "run",
+            "--json",
+            "--tier",
+            tier,
+            "--env",
+            "A=canary-variable",
+            "--stdin",
+            "input",
+            "-c",
+            code,
+            "--",
+            "canary-argument",
+            "second",
+        ]);
+        assert!(value["stdout"].as_str().unwrap().contains("canary-argument"), "{value:#}");
+        let log = place.run(&["audit", "export", value["session"].as_str().unwrap()]).stdout;
+        assert!(log.contains("(arguments: 2)"), "{log}");
+    }
+    let command = "API_TOKEN=canary-token printf 'canary%s' -output";
+    let value = place.json(&["bash", "--json", "--tier", "process", command]);
+    assert_eq!(value["stdout"], "canary-output", "{value:#}");
+    assert_eq!(holds(&place.path("home"), b"canary-"), None);
+}
+
+#[test]
+fn a_command_leaves_a_record_unless_none_is_wanted() {
+    let place = Place::new(&[]);
+    let quiet = place.run(&["bash", "--tier", "process", "--no-record", "exit 3"]);
+    assert_eq!((quiet.code, place.path("home/sessions").exists()), (3, false), "{}", quiet.stderr);
+    let value = place.json(&["bash", "--json", "--tier", "process", "echo done; exit 3"]);
+    let session = value["session"].as_str().unwrap();
+    assert!(place.run(&["audit", "verify", session]).stdout.starts_with("intact"));
+    assert!(place.run(&["audit", "export", session]).stdout.contains("echo done; exit 3"));
+    let list = place.run(&["session", "list", "--json"]).stdout;
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let first = &list["sessions"][0];
+    assert_eq!((&first["session"], &first["state"]), (&json!(session), &json!("ended")));
+    assert_eq!((&first["end"]["outcome"], &first["tier"]), (&json!("exit"), &json!("process")));
+    fs::write(place.path("blocked"), "").unwrap();
+    let mut refused = place.command(&["bash", "--tier", "process", "echo ran"]);
+    let refused = refused.env("FUMEHOOD_HOME", place.path("blocked/below")).output().unwrap();
+    assert_eq!((refused.status.code(), refused.stdout.as_slice()), (Some(66), &b""[..]));
 }
 
 #[test]

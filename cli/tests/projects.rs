@@ -436,6 +436,26 @@ fn changes_are_handed_on_as_an_archive() {
 }
 
 #[test]
+fn a_workspace_whose_project_is_gone_can_be_handed_on_and_removed() {
+    let place = Place::new(&[("kept", "1")]);
+    for name in ["v", "w"] {
+        place.code(&["--name", name, "--dry-run"], "open('new', 'w').write('2')");
+    }
+    fs::rename(place.path("project"), place.path("elsewhere")).unwrap();
+    for command in ["diff", "sync"] {
+        assert_eq!(place.run(&["session", command, "w"]).code, 2, "{command}");
+    }
+    assert_eq!(place.run(&["session", "export", "w", "--out", "w.tar.zst"]).code, 0);
+    assert_eq!(place.run(&["session", "rm", "v"]).code, 1);
+    assert_eq!(place.run(&["session", "rm", "v", "--discard"]).code, 0);
+    let discarded = place.run(&["session", "discard", "w"]);
+    assert_eq!(discarded.code, 0, "{}", discarded.stderr);
+    assert!(place.workspaces().is_empty());
+    let args = ["session", "import", "x", "w.tar.zst", "--project", "elsewhere"];
+    assert_eq!(place.run(&args).code, 0);
+}
+
+#[test]
 fn a_live_session_brings_each_cells_changes_back() {
     // Who ends first, the session or its workspace, is chance.
     for _ in 0..20 {

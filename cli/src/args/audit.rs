@@ -15,6 +15,17 @@ pub(crate) enum DurabilityArg {
     Strict,
 }
 
+/// What becomes of the records.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct RecordArgs {
+    /// Keep no record of this run
+    #[arg(long)]
+    pub(crate) no_record: bool,
+    /// When the audit log is made to survive a loss of power: at checkpoints, or also before each effect that cannot be taken back
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t, conflicts_with = "no_record")]
+    pub(crate) audit_durability: DurabilityArg,
+}
+
 /// `fumehood session`.
 #[derive(Debug, Args)]
 pub(crate) struct SessionArgs {

@@ -24,6 +24,9 @@ pub(crate) struct ReachArgs {
     pub(crate) force_mount: Vec<MountArg>,
     #[command(flatten)]
     pub(crate) project: ProjectArgs,
+    /// Give the code tools for files: read_file, write_file, edit_file, delete, glob, grep, list_directory
+    #[arg(long)]
+    pub(crate) file_tools: bool,
     /// Set an environment variable of the guest
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_env, allow_hyphen_values = true)]
     pub(crate) env: Vec<(String, String)>,

@@ -69,8 +69,13 @@ impl Log {
             (Some(home), _) => session_of(home, path),
             (None, _) => None,
         };
-        if let (Some(home), Some(session), false) = (home, session, away) {
-            return Ok(Self::Home(Box::new(home), session));
+        if let (Some(home), Some(session)) = (home, session) {
+            if !away {
+                return Ok(Self::Home(Box::new(home), session));
+            }
+            if home.log(&session).is_ok() {
+                return Self::held_against(&home, &session, install, args.witness.clone());
+            }
         }
         let file =
             if files::is_directory(path) { path.join("audit.jsonl") } else { path.to_owned() };
@@ -81,6 +86,23 @@ impl Log {
             )));
         }
         Ok(Self::Away { file, install, witness: args.witness.clone() })
+    }
+
+    /// A session's log against what was given, and for the rest against what is
+    /// in its home.
+    fn held_against(
+        home: &Home,
+        session: &str,
+        install: Option<[u8; 32]>,
+        witness: Option<PathBuf>,
+    ) -> Result<Self, CliError> {
+        let file = home.path().join("sessions").join(session).join("audit.jsonl");
+        let install = match install {
+            Some(install) => Some(install),
+            None => home.install_public()?,
+        };
+        let own = home.witness()?.map(|_| home.path().join("witness.jsonl"));
+        Ok(Self::Away { file, install, witness: witness.or(own) })
     }
 
     /// Opens the log.

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use fumehood::Stream;
-use fumehood::audit::{Line, verify_witness};
+use fumehood::audit::{Line, WitnessReport, verify_witness};
 use serde_json::json;
 
 use crate::args::WitnessCommand;
+use crate::audit::export::verbatim;
 use crate::audit::{install_key, open, time};
 use crate::error::{BAD_FINDING, CANNOT_TELL, CliError};
 use crate::terminal::escape_line;
@@ -89,9 +89,7 @@ fn verify(file: Option<&Path>, install: Option<[u8; 32]>, as_json: bool) -> Resu
         }
         return Ok(CANNOT_TELL);
     };
-    let report = verify_witness(BufReader::new(file), &install).map_err(|error| {
-        CliError::cannot_tell(format!("the witness cannot be read ({error}); try again"))
-    })?;
+    let report = check(file, &install)?;
     let head = report.head.to_string();
     if as_json {
         let _ = output::print_json(&json!({
@@ -111,15 +109,30 @@ fn verify(file: Option<&Path>, install: Option<[u8; 32]>, as_json: bool) -> Resu
     Ok(if report.broken.is_some() { BAD_FINDING } else { 0 })
 }
 
+fn check(file: File, install: &[u8; 32]) -> Result<WitnessReport, CliError> {
+    verify_witness(BufReader::new(file), install).map_err(|error| {
+        CliError::cannot_tell(format!("the witness cannot be read ({error}); try again"))
+    })
+}
+
+/// Prints the entries that hold.
 fn export() -> Result<i32, CliError> {
-    let mut reader = BufReader::new(own()?);
-    let mut bytes = Vec::new();
-    while read_line(&mut reader, &mut bytes)? {
-        // A torn line may hold anything.
-        let whole = bytes.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n'));
-        if whole && output::write_all(Stream::Stdout, &bytes).is_err() {
-            break;
+    let install = records::home()?.map(|home| home.install_public()).transpose()?.flatten();
+    let install = install.ok_or_else(|| {
+        CliError::cannot_tell(
+            "there is no `install.pub` to check the witness with; restore it under FUMEHOOD_HOME",
+        )
+    })?;
+    let report = check(own()?, &install)?;
+    verbatim(own()?, report.bytes, "the witness")?;
+    Ok(match report.broken {
+        Some(broken) => {
+            output::note(&format!(
+                "the witness is broken at {}: {}; what holds before it was printed",
+                broken.at, broken.why
+            ));
+            BAD_FINDING
         }
-    }
-    Ok(0)
+        None => 0,
+    })
 }

@@ -1,7 +1,8 @@
 //! Cells from a terminal: line editing, history, completion.
 //!
-//! Completion asks a fork of the session, so that looking at an object changes
-//! nothing, whatever code that runs.
+//! Completion runs code of the program (`__dir__`, properties, whatever it has
+//! put in the place of builtins), so it asks a fork of the session that reaches
+//! nothing but its own memory: it draws on the budgets and has no other effect.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -126,7 +127,7 @@ impl Completer for Assistant {
 impl Assistant {
     /// Names that begin like `name`, as a fork of the session sees them.
     fn names(&self, name: &str) -> Option<Vec<String>> {
-        let fork = self.session.fork().wait().ok()?;
+        let fork = self.session.fork_without_effects().wait().ok()?;
         let run = fork.exec(COMPLETE.replace("TEXT", name));
         let canceller = run.canceller();
         let (done, waits) = mpsc::channel::<()>();

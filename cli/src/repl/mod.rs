@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fumehood::policy::BudgetSettings;
+use fumehood::records::SessionEnd;
 use fumehood::{LastingEffect, Limits, Outcome, OutcomeKind, Sandbox, Script, Session};
 use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
@@ -20,6 +21,7 @@ use signal_hook::iterator::Signals;
 use crate::args::ReplArgs;
 use crate::error::CliError;
 use crate::output::{self, Live, Stop};
+use crate::records::Recording;
 use crate::run::milliseconds;
 use crate::{policies, progress, project, reach, report};
 
@@ -66,12 +68,14 @@ pub(crate) fn run(args: &ReplArgs) -> Result<i32, CliError> {
     if let Some(policy) = policy {
         sandbox = sandbox.policy(policy);
     }
+    let recording = Recording::of(args.record, "<repl>", None)?;
+    let sandbox = recording.attach(sandbox, Vec::new());
     let sandbox = sandbox.engine_settings(progress::engine(args.compiled.as_deref())).build()?;
     for limited in sandbox.limited() {
         output::note(&format!("{limited}, which holds; change it there to have more"));
     }
     let limits = sandbox.limits();
-    let session = Arc::new(sandbox.session());
+    let session = Arc::new(sandbox.own_session());
     let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let interrupts = Interrupts::listen(is_terminal);
     let mut source: Box<dyn Source> = if is_terminal {
@@ -80,13 +84,21 @@ pub(crate) fn run(args: &ReplArgs) -> Result<i32, CliError> {
     } else {
         Box::new(piped::Piped::new(limits.source_bytes))
     };
-    let code = cells(&mut *source, &session, &interrupts, limits, has_policy, is_terminal);
+    let outcome = OutcomeKind::Completed.as_str().to_owned();
+    let mut end = SessionEnd { outcome, exit_code: 0, denials: 0 };
+    let code =
+        cells(&mut *source, &session, &interrupts, limits, has_policy, is_terminal, &mut end);
     drop((source, session));
+    if let Ok(code) = &code {
+        end.exit_code = *code;
+    }
+    recording.finish_session(sandbox.session_id(), end);
     project::close(&sandbox);
+    recording.tidy();
     code
 }
 
-/// Runs cell after cell and returns the exit code.
+/// Runs cell after cell and returns the exit code. `end` is told of each.
 fn cells(
     source: &mut dyn Source,
     session: &Arc<Session>,
@@ -94,6 +106,7 @@ fn cells(
     limits: &Limits,
     has_policy: bool,
     is_terminal: bool,
+    end: &mut SessionEnd,
 ) -> Result<i32, CliError> {
     let mut last = 0;
     loop {
@@ -120,6 +133,8 @@ fn cells(
             tell_effects(&outcome);
         }
         last = outcome.exit_code;
+        outcome.kind.as_str().clone_into(&mut end.outcome);
+        end.denials = end.denials.saturating_add(outcome.denials.len() as u64);
         if outcome.kind == OutcomeKind::Exit && !outcome.rolled_back {
             return Ok(last);
         }
