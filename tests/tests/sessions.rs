@@ -14,6 +14,8 @@
 
 #[path = "sessions/cells.rs"]
 mod cells;
+#[path = "sessions/clock.rs"]
+mod clock;
 #[path = "sessions/limits.rs"]
 mod limits;
 #[path = "sessions/random_life.rs"]

@@ -111,6 +111,50 @@ fn left(
         )
 }
 
+/// Two runs that plant repositories: with a name that leads elsewhere, at once,
+/// through a common directory, and piece by piece.
+const PLANTED: [&str; 2] = [
+    "write('a/.git', 'gitdir: ../evil\\n')\nfor name in ('HEAD', 'objects/x', 'refs/x', 'config', 'hooks/post-checkout'):\n    write('bare/' + name)\nfor name in ('c/HEAD', 'c/config.worktree', 'd/objects/x', 'd/refs/x', 'd/config', 'x/config'):\n    write(name)\nwrite('c/commondir', '../d')",
+    "for name in ('HEAD', 'objects/x', 'refs/x'):\n    write('x/' + name)",
+];
+
+/// Runs code in a project twice, and says what of it reached the host.
+fn in_two_runs(world: &World<'_>, setting: &Setting) -> Result<Observed, String> {
+    let project = project(world, SyncMode::AfterRun)?;
+    let sandbox = built(world.builder(setting)?.project(project))?;
+    let (mut all, mut runs) = (SyncReport::default(), Vec::new());
+    for code in PLANTED {
+        let ran = run_in(&sandbox, setting.limits.wall, format!("{WRITE}{code}"));
+        let report = ran.outcome.project.as_ref().and_then(|project| project.report.clone());
+        let report = report.ok_or("nothing was brought back")?;
+        all.held_back.list.extend(report.held_back.list);
+        all.flagged.list.extend(report.flagged.list);
+        runs.push(ran);
+    }
+    let fact = described(&all, &files_below(&world.path("project")));
+    Ok(Observed::fact(fact).seen(runs))
+}
+
+fn repository() -> Attack {
+    Attack::host(
+        "G-04",
+        "a file or directory that git takes for a repository does not lead it elsewhere",
+        |world, setting| or_broken(in_two_runs(world, setting)),
+    )
+    .control(
+        Attempt::Host(Arc::new(|world: &World<'_>, setting: &Setting| {
+            or_broken(in_a_plain_mount(world, setting, &PLANTED.join("\n")))
+        })),
+        Expected::Harmless("16 files there"),
+    )
+    .expect(
+        Expected::Harmless(
+            "held [a/.git bare/HEAD bare/config bare/hooks bare/objects bare/refs c/HEAD c/commondir c/config.worktree x/HEAD x/objects x/refs] flagged [] there [d/config d/objects/x d/refs/x x/config]",
+        ),
+        "what a tool of the host would run or obey is held back, or taken and pointed out",
+    )
+}
+
 fn persistence() -> Vec<Attack> {
     vec![
         left(
@@ -127,13 +171,7 @@ fn persistence() -> Vec<Attack> {
             "held [.git/config] flagged [hooks/pre-commit] there [hooks/pre-commit]",
             "2 files there",
         ),
-        left(
-            "G-04",
-            "a file or directory that git takes for a repository does not lead it elsewhere",
-            "write('a/.git', 'gitdir: ../evil\\n')\nfor name in ('HEAD', 'objects/x', 'refs/x', 'config', 'hooks/post-checkout'):\n    write('bare/' + name)",
-            "held [a/.git bare/config bare/hooks/post-checkout] flagged [] there [bare/HEAD bare/objects/x bare/refs/x]",
-            "6 files there",
-        ),
+        repository(),
         left(
             "G-05",
             "a nested repository and a submodule are no way around",
@@ -424,6 +462,10 @@ fn uploads() -> Vec<Attack> {
                     vec![first(), Odd::link("l", Kind::Symlink, "/etc"), Odd::file("l/x")],
                     vec![first(), Odd::link("l", Kind::Symlink, "../outside"), Odd::file("l/x")],
                     vec![first(), Odd::link("d", Kind::Symlink, "e"), Odd::file("d/x")],
+                    vec![
+                        Odd::link("a", Kind::Symlink, "."),
+                        Odd::link("l", Kind::Symlink, "a/../outside"),
+                    ],
                     vec![first(), Odd::link("h", Kind::Link, "../outside/secret.txt")],
                     vec![first(), Odd::link("h", Kind::Link, "fine.txt")],
                     vec![first(), Odd::link("n", Kind::Char, "")],

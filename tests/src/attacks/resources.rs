@@ -472,7 +472,7 @@ fn inputs() -> Vec<Attack> {
 
 /// Cases of this section whose capability is not there.
 pub(super) const WAITING: &[(&str, Capability)] =
-    &[("R-14", Capability::Sessions), ("R-17", Capability::Server), ("R-19", Capability::Server)];
+    &[("R-17", Capability::Server), ("R-19", Capability::Server)];
 
 /// Every attack of this kind.
 pub(super) fn all() -> Vec<Attack> {

@@ -4,6 +4,7 @@
 //! Invariant: after every cell that ended in the middle the session is as it
 //! was before it, and no budget has come back.
 
+use fumehood::policy::PolicyFile;
 use fumehood::{Outcome, Session};
 
 use crate::harness::{Attack, Attempt, Expected, Observed, Ran, Setting, World, machine};
@@ -258,9 +259,82 @@ fn between() -> Vec<Attack> {
     ]
 }
 
+/// More than an engine keeps an instance for.
+const OTHERS: usize = 70;
+
+/// Fills memory with holes and lets the session wait until it has given its
+/// instance up.
+fn churned(world: &World<'_>, setting: &Setting) -> Result<Observed, Observed> {
+    let sandbox = world.sandbox(setting).map_err(Observed::broken)?;
+    let session = sandbox.session();
+    let churn = "import random\nrandom.seed(1)\nheld = {}\nfor n in range(50_000):\n    held[random.randrange(500)] = bytes(random.randrange(20_000))\nlen(held)";
+    let churned = exec(&session, setting, churn);
+    let others: Vec<Session> = (0..OTHERS).map(|_| sandbox.session()).collect();
+    let run_others = others.iter().all(|other| value(&exec(other, setting, "1").outcome) == "1");
+    let after = exec(&session, setting, "len(held), all(map(len, held.values()))");
+    let usage = session.usage().wait().map_err(|_| Observed::broken("no usage"))?;
+    let most = setting.limits.memory_bytes;
+    let within = usage.memory_bytes <= most && churned.outcome.usage.peak_memory_bytes <= most;
+    let (first, then) = (value(&churned.outcome), value(&after.outcome));
+    let fact = format!("{first}, within: {within}, others: {run_others}, then {then}");
+    Ok(Observed::fact(fact).seen([churned, after]))
+}
+
+/// Lets everything be done but in one directory.
+const STRICTER: &str = "version = 1\nflags = \"extend\"\n[[fs.rules]]\nid = \"rest\"\npaths = [\"/**\"]\n[[fs.rules]]\nid = \"closed\"\naction = \"deny\"\npaths = [\"/rw/**\"]\n";
+
+/// Goes back to a state with an open file that the policy no longer allows.
+fn stricter(world: &World<'_>, setting: &Setting) -> Result<Observed, Observed> {
+    let sandbox = world.sandbox(setting).map_err(Observed::broken)?;
+    let session = sandbox.session();
+    let open = "import os\nopen('/rw/held', 'w').write('text')\nfd = os.open('/rw/held', os.O_RDONLY)\ndef attempt(do):\n    try:\n        do()\n        return 'done'\n    except OSError as error:\n        return type(error).__name__";
+    let look = "[attempt(lambda: os.read(fd, 4)), attempt(lambda: open('/rw/held').close())]";
+    let mut ran = vec![exec(&session, setting, open), exec(&session, setting, look)];
+    let kept = session.checkpoint().wait().map_err(|_| Observed::broken("no checkpoint"))?;
+    let policy = PolicyFile::parse(STRICTER, "policy");
+    let policy = policy.map_err(|error| Observed::broken(error.to_string()))?;
+    let replaced = sandbox.replace_policy(&policy);
+    replaced.map_err(|error| Observed::broken(error.to_string()))?;
+    session.restore(kept).wait().map_err(|_| Observed::broken("no way back"))?;
+    ran.push(exec(&session, setting, look));
+    let told: Vec<_> = ran.iter().skip(1).map(|ran| value(&ran.outcome)).collect();
+    Ok(Observed::fact(told.join(" then ")).seen(ran))
+}
+
+fn later() -> Vec<Attack> {
+    vec![
+        Attack::host(
+            "R-14",
+            "a session that filled its memory with holes is within its limit, also once it waits",
+            |world, setting| churned(world, setting).unwrap_or_else(|observed| observed),
+        )
+        .control_cell("print(len({1: bytes(10)}))", "1")
+        .alone()
+        .expect(
+            Expected::AnyOf(vec![
+                Expected::Harmless("500, within: true, others: true, then (500, True)"),
+                Expected::Harmless("memory_limit, within: true, others: true, then script_error"),
+            ]),
+            "memory is counted at its full size, and a session that waits keeps its state only",
+        ),
+        Attack::host(
+            "S-05",
+            "going back under a stricter policy gives back nothing that it denies",
+            |world, setting| stricter(world, setting).unwrap_or_else(|observed| observed),
+        )
+        .with(Setting::mounted())
+        .control_cell("open('/rw/new', 'w').close()\nprint('made')", "made")
+        .expect(
+            Expected::Harmless("['done', 'done'] then ['OSError', 'PermissionError']"),
+            "open files are decided again when a state is gone back to",
+        ),
+    ]
+}
+
 /// All of them.
 pub(super) fn all() -> Vec<Attack> {
     let mut all = exhausted();
     all.extend(between());
+    all.extend(later());
     all
 }

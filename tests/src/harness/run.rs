@@ -17,7 +17,8 @@ use super::stage::Stage;
 use super::world::{OUTSIDE, World};
 
 /// How late a typed outcome may come after its deadline: ten times what is
-/// promised, because other work may run on this machine.
+/// promised, because other work may run on this machine. The figure itself is in
+/// the notes of each finding, as `deadline + … ms`.
 const MOST_OVERSHOOT: Duration = Duration::from_millis(500);
 /// How much more memory may be resident after an attack than before it, and
 /// how long the host has to give it back.

@@ -25,6 +25,7 @@ pub fn trials() -> Vec<Trial> {
         Trial::test("audit::guest_text_stays_text", guest_text_stays_text),
         Trial::test("audit::nothing_secret_is_on_disk", nothing_secret_is_on_disk),
         Trial::test("audit::killed_at_any_time", killed_at_any_time),
+        Trial::test("audit::what_is_exported_verifies", what_is_exported_verifies),
     ];
     let disk = Trial::test("audit::a_full_disk_denies_effects", full_disk);
     let can_mount = Command::new("unshare")
@@ -285,6 +286,13 @@ fn away_from_home() -> Result<(), Failed> {
     let other = "ab".repeat(32);
     let (code, told) = verdict(&[&file, "--install-key", &other, "--witness", &witness])?;
     want(code == Some(1), told)?;
+    // A session of this home against a key: the rest is that of the home.
+    let (code, told) = verdict(&[&session, "--install-key", key])?;
+    want(code == Some(0), told)?;
+    let (code, told) = verdict(&[&session, "--install-key", &other])?;
+    want(code == Some(1), told)?;
+    let (code, told) = verdict(&["fh-none", "--install-key", key])?;
+    want(code == Some(2), told)?;
     // The log at home, by its path.
     let (code, told) = verdict(&[&text(&home.log(&session))])?;
     want(code == Some(0), told)?;
@@ -461,6 +469,47 @@ fn killed_at_any_time() -> Result<(), Failed> {
     let witness = home.json(&["audit", "witness", "verify", "--json"])?;
     want(witness["verdict"] == "intact", &witness)?;
     want(recovered * 3 > runs, ("most were killed while they ran", recovered))
+}
+
+/// A log and a witness with lines that were torn and set aside.
+fn what_is_exported_verifies() -> Result<(), Failed> {
+    let home = Home::new()?;
+    let code = "import time\nopen('/tmp/a', 'w').close()\ntime.sleep(60)";
+    let mut child = home
+        .command(&["run", "--json-lines", "-c", code])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let mut first = String::new();
+    let output = child.stdout.take().ok_or("no output")?;
+    std::io::BufReader::new(output).read_line(&mut first)?;
+    child.kill()?;
+    child.wait()?;
+    let start: Value = serde_json::from_str(&first)?;
+    let session = start["session"].as_str().ok_or("no session")?;
+    let (log, witness) = (home.log(session), home.path().join("witness.jsonl"));
+    for file in [&log, &witness] {
+        let mut file = std::fs::OpenOptions::new().append(true).open(file)?;
+        file.write_all(b"{\"seq\":\xff\x1b[2J#\n{\"seq\"")?;
+    }
+    let recovered = home.run(&["session", "recover", session])?;
+    want(recovered.status.success(), &recovered)?;
+    let away = tempfile::tempdir()?;
+    let (to_log, to_witness) = (away.path().join("log"), away.path().join("witness"));
+    for (arguments, from, to) in [
+        (&["audit", "export", session][..], &log, &to_log),
+        (&["audit", "witness", "export"][..], &witness, &to_witness),
+    ] {
+        let exported = home.run(arguments)?;
+        want(exported.status.success(), (arguments, &exported))?;
+        want(exported.stdout == std::fs::read(from)?, (arguments, "is what is there"))?;
+        std::fs::write(to, exported.stdout)?;
+    }
+    let key = home.path().join("install.pub").display().to_string();
+    let (log, witness) = (to_log.display().to_string(), to_witness.display().to_string());
+    let output =
+        home.run(&["audit", "verify", &log, "--install-key", &key, "--witness", &witness])?;
+    want(output.status.success() && output.stdout.starts_with(b"intact"), &output)
 }
 
 fn full_disk() -> Result<(), Failed> {

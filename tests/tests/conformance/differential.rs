@@ -1,11 +1,11 @@
 //! Benign file programs, each run on two hosts: ours with a host directory
 //! mounted read-write, and `wasmtime-wasi` with the same tree preopened.
 //!
-//! What a program prints and the tree it leaves must be the same. The guest
-//! cannot make symbolic links: those that a program needs are made on the host
-//! first (its first line, `#: {"links": [["target", "name"], …]}`). Differences
-//! that are intended are listed in `tests/differential/differences.toml`, with
-//! reasons; one that is no longer seen fails the test.
+//! What a program prints and the tree it leaves must be the same. Symbolic
+//! links that a program needs are made on the host first (its first line,
+//! `#: {"links": [["target", "name"], …]}`). Differences that are intended are
+//! listed in `tests/differential/differences.toml`, with reasons; one that is no
+//! longer seen fails the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;

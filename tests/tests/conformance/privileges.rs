@@ -98,6 +98,7 @@ pub fn trials() -> Vec<Trial> {
     for (name, confinement) in CASES {
         add(name, Box::new(|| prints_the_right_result(*confinement)));
     }
+    add("memory_takes_the_plain_path_without_proc", Box::new(plain_without_proc));
     add("compiled_code_on_a_noexec_mount", Box::new(compiled_on_noexec));
     add("a_deterministic_run_has_the_same_digest", Box::new(same_digest));
     add("control_the_confinement_confines", Box::new(control));
@@ -242,6 +243,25 @@ fn run_code(what: Confinement, compiled: &str) -> Result<(), Failed> {
     } else {
         Err(format!("{}\nstdout: {stdout}\nstderr: {stderr}", output.status).into())
     }
+}
+
+/// Without `/proc` nothing tells which pages have changed: the command says
+/// that it takes the plain path. What that gives is the case `no_proc`.
+fn plain_without_proc() -> Result<(), Failed> {
+    let stage = stage(true)?;
+    let program = Path::new(STAGE).join("fumehood");
+    for (what, expected) in [
+        (NONE, fumehood::memory_path()),
+        (Confinement { no_proc: true, ..NONE }, fumehood::MemoryPath::Plain.as_str()),
+    ] {
+        let output = confine(what, stage.path(), &program, &["version", "--json"])?;
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .map_err(|_| String::from_utf8_lossy(&output.stderr).into_owned())?;
+        if json["memory_path"] != expected {
+            return Err(format!("{what:?}: {expected} was expected in {json:#}").into());
+        }
+    }
+    Ok(())
 }
 
 fn prints_the_right_result(what: Confinement) -> Result<(), Failed> {

@@ -140,6 +140,7 @@ pub fn trials() -> Vec<Trial> {
     trials.push(Trial::test("tools::ten_thousand_awaited_at_once", awaited_at_once));
     trials.push(Trial::test("tools::one_that_panics_ends_the_run_alone", panicked));
     trials.push(Trial::test("tools::none_are_offered_without_any", no_tools));
+    trials.push(Trial::test("tools::those_for_files_act_on_what_code_sees", for_files));
     trials
 }
 
@@ -224,6 +225,27 @@ fn no_tools() -> Result<(), Failed> {
     let outcome = run(sandbox(), "add(1, 2)")?;
     let error = outcome.error.ok_or("no error")?;
     if outcome.kind != OutcomeKind::ScriptError || error.type_name != "NameError" {
+        return Err(error.traceback.into());
+    }
+    Ok(())
+}
+
+fn for_files() -> Result<(), Failed> {
+    let code = "\
+write_file('d/a.txt', 'one\\ntwo\\n')
+edit_file('d/a.txt', 'two', 'three')
+try:
+    read_file('none')
+except Exception as error:
+    text = str(error)
+(read_file('d/a.txt'), glob('*.txt'), grep('thr'), open('d/a.txt').read(), 'no such file' in text)";
+    let outcome = run(sandbox().file_tools(), code)?;
+    let want = json!(["1\tone\n2\tthree\n", "d/a.txt", "  d/a.txt:2: three", "one\nthree\n", true]);
+    if outcome.result.json != Some(want) {
+        return Err(format!("{:?} {:?}", outcome.result, outcome.error).into());
+    }
+    let error = run(sandbox(), "read_file('x')")?.error.ok_or("they are there unasked")?;
+    if error.type_name != "NameError" {
         return Err(error.traceback.into());
     }
     Ok(())

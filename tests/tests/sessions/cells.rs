@@ -143,6 +143,30 @@ fn forks_differ_from_then_on_and_share_what_was() {
 }
 
 #[test]
+fn a_fork_without_effects_reaches_nothing_but_memory() {
+    let host = tempfile::tempdir().unwrap();
+    std::fs::write(host.path().join("f"), "host").unwrap();
+    let sandbox = sandbox().mount_read_write("/work/m", host.path()).build().unwrap();
+    let parent = sandbox.session();
+    // What looking at an object can run.
+    let cell = "class Trap:\n    def __dir__(self):\n        open('/work/m/g', 'w').write('mine')\n        return ['a']\nx = Trap()\nopen('/work/m/f').read()";
+    assert_eq!(value(&parent, cell), "'host'");
+    let child = parent.fork_without_effects().wait().unwrap();
+    let grandchild = child.fork().wait().unwrap();
+    for fork in [&child, &grandchild] {
+        for code in ["dir(x)", "open('/work/m/f').read()", "import os\nos.remove('/work/m/f')"] {
+            let outcome = fork.exec(code).wait();
+            assert_eq!(outcome.kind, OutcomeKind::ScriptError, "{code}: {outcome:?}");
+            assert!(!outcome.denials.is_empty(), "{code}: {outcome:?}");
+        }
+        assert_eq!(value(fork, "open('/tmp/f', 'w').write('abc')"), "3");
+    }
+    assert!(!host.path().join("g").exists());
+    assert_eq!(value(&parent, "dir(x), open('/work/m/f').read()"), "(['a'], 'host')");
+    assert!(host.path().join("g").exists());
+}
+
+#[test]
 fn a_pool_runs_every_program_alone_and_in_order() {
     let sandbox = sandbox().build().unwrap();
     let pool = Pool::new(&sandbox).threads(3);

@@ -204,6 +204,105 @@ fn a_large_session_keeps_few_checkpoints_and_can_still_be_rolled_back() {
 }
 
 #[test]
+fn checkpoints_count_the_files_in_memory_that_they_alone_hold() {
+    let session = session();
+    let usage = || session.usage().wait().unwrap();
+    let rewrite = |n: u32| {
+        let body = "with open('/tmp/f', 'wb') as f:\n    for _ in range(200): f.write(chunk)";
+        value(&session, &format!("n, chunk = {n}, bytes([{n}]) * 100_000\n{body}"))
+    };
+    rewrite(0);
+    let first = session.checkpoint().wait().unwrap();
+    let before = usage().checkpoint_bytes;
+    rewrite(1);
+    let grown = usage().checkpoint_bytes - before;
+    assert!((20_000_000..30_000_000).contains(&grown), "{grown} more bytes");
+    // Cells that leave the file alone share it.
+    value(&session, "m = 1");
+    let after = usage().checkpoint_bytes - before;
+    assert!(after < grown + 5_000_000, "{after} more bytes");
+    for n in 2..8 {
+        rewrite(n);
+        let usage = usage();
+        assert!(usage.checkpoint_bytes <= fumehood::MAX_CHECKPOINT_BYTES as u64, "{usage:?}");
+    }
+    let kept = usage().checkpoints;
+    assert!((1..=4).contains(&kept), "{kept} checkpoints");
+    let refused = session.restore(first).wait();
+    assert!(matches!(refused, Err(SessionError::UnknownCheckpoint(id)) if id == first));
+    let refused = session.undo(kept + 1).wait();
+    assert!(matches!(refused, Err(SessionError::NotSoFar { .. })), "{refused:?}");
+    session.undo(1).wait().unwrap();
+    assert_eq!(value(&session, "n, open('/tmp/f', 'rb').read(1)[0]"), "(6, 6)");
+}
+
+#[test]
+fn a_checkpoint_of_one_session_is_unknown_to_every_other() {
+    let parent = session();
+    value(&parent, "n = 'parent'");
+    let child = parent.fork().wait().unwrap();
+    value(&child, "n = 'child'");
+    let of_parent = parent.checkpoint().wait().unwrap();
+    let of_child = child.checkpoint().wait().unwrap();
+    for (session, foreign) in [(&parent, of_child), (&child, of_parent)] {
+        let refused = session.restore(foreign).wait();
+        assert!(matches!(refused, Err(SessionError::UnknownCheckpoint(id)) if id == foreign));
+    }
+    child.restore(of_child).wait().unwrap();
+    assert_eq!(value(&child, "n"), "'child'");
+}
+
+/// Takes longer than the time limit and its grace for output of some kind.
+struct Blocks(Duration);
+
+impl OutputSink for Blocks {
+    fn write(&self, _stream: Stream, bytes: &[u8]) {
+        if bytes.starts_with(b"block") {
+            std::thread::sleep(self.0);
+        }
+    }
+}
+
+#[test]
+fn what_an_abandoned_cell_did_and_was_denied_is_in_the_next_outcome() {
+    let wall = Duration::from_secs(2);
+    let [data, kept] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let sandbox = sandbox().limits(Limits { wall, ..patient() });
+    let sandbox = sandbox.mount_read_write("/data", data.path());
+    let session = sandbox.mount_read_only("/kept", kept.path()).build().unwrap().session();
+    value(&session, "x = 1");
+    let code = "x = 2\nopen('/data/new', 'w').write('new')\ntry: open('/kept/no', 'w')\n\
+        except OSError: pass\nprint('block', flush=True)\nwhile True: pass";
+    let sink = Arc::new(Blocks(wall + Duration::from_secs(3)));
+    let abandoned = session.exec(Script::cell(code).output_sink(sink)).wait();
+    assert_eq!(abandoned.kind, OutcomeKind::Timeout { clock: TimeoutClock::Wall });
+    assert!(abandoned.rolled_back && abandoned.effects.is_empty(), "{abandoned:?}");
+    let next = session.exec("x").wait();
+    assert_eq!(next.result.repr.as_deref(), Some("1"), "{next:?}");
+    let created = |effect: &fumehood::LastingEffect| effect.operation == "fs.create";
+    assert!(next.effects.iter().any(created), "{next:?}");
+    assert!(next.denials.iter().any(|denial| denial.target.contains("/kept/no")), "{next:?}");
+    let later = session.exec("x").wait();
+    assert!(later.effects.is_empty() && later.denials.is_empty(), "{later:?}");
+}
+
+#[test]
+fn code_in_place_of_the_kernels_own_does_not_hold_a_fork_for_ever() {
+    let wall = Duration::from_secs(2);
+    let session = sandbox().limits(Limits { wall, ..patient() }).build().unwrap().session();
+    let replace =
+        "import _fumehood_kernel as k\ndef loop(*_):\n    while True: pass\nk.reseed = loop";
+    value(&session, replace);
+    let child = session.fork().wait().unwrap();
+    let error = child.checkpoint().wait().unwrap_err();
+    assert_eq!(error.code(), "session_unavailable", "{error}");
+    assert!(child.fork().wait().is_err());
+    let outcome = child.exec("1").wait();
+    assert_eq!(outcome.kind, OutcomeKind::Timeout { clock: TimeoutClock::Wall });
+    assert_eq!(value(&session, "1 + 1"), "2");
+}
+
+#[test]
 fn a_session_that_was_grown_and_killed_is_small_again() {
     let session = session();
     value(&session, "x = 1");

@@ -43,6 +43,9 @@ const OBEYED: &[&str] = &[
     "dotfiles/new",
 ];
 
+/// Links that a command makes.
+const LEADING_OUT: &[&str] = &["build.log", "d/up", "through"];
+
 fn directory(world: &World<'_>, before: &Before) -> Result<std::path::PathBuf, String> {
     let directory = world.path("project");
     let told = |error: std::io::Error| error.to_string();
@@ -90,13 +93,17 @@ fn in_project(
     Ok(Ok((outcome, report)))
 }
 
-/// What of the project the host would obey and is not the user's.
-fn obeyed(directory: &std::path::Path) -> String {
-    let foreign: Vec<&str> = OBEYED
+/// What of the project the host would obey and is not the user's: files, links
+/// that are none any more, and links that lead out.
+fn obeyed(directory: &std::path::Path, before: &Before) -> String {
+    let mut foreign: Vec<&str> = OBEYED
         .iter()
         .filter(|name| machine::read(&directory.join(name)).is_some_and(|text| text != "user"))
         .copied()
         .collect();
+    let links = before.links.iter().map(|(_, link)| *link);
+    foreign.extend(links.filter(|link| !directory.join(link).is_symlink()));
+    foreign.extend(LEADING_OUT.iter().filter(|link| directory.join(link).is_symlink()));
     if foreign.is_empty() { NOTHING_OBEYED.to_owned() } else { foreign.join(" ") }
 }
 
@@ -112,7 +119,7 @@ fn attempt(world: &World<'_>, before: &Before, command: &str) -> Result<Observed
     let report = report.ok_or("nothing was brought back")?;
     let told = if report.held_back.is_empty() { ", and nothing was told" } else { "" };
     let other = machine::read(&directory.join("notes")).unwrap_or_default();
-    Ok(Observed::fact(format!("{}, notes {}{told}", obeyed(&directory), other.trim())))
+    Ok(Observed::fact(format!("{}, notes {}{told}", obeyed(&directory, before), other.trim())))
 }
 
 /// The same command where it may change the directory itself.
@@ -132,7 +139,7 @@ fn directly(world: &World<'_>, before: &Before, command: &str) -> Result<Observe
     if !outcome.is_success() {
         return Err(format!("the command failed: {}", outcome.stderr_text()));
     }
-    Ok(Observed::fact(obeyed(&directory)))
+    Ok(Observed::fact(obeyed(&directory, before)))
 }
 
 fn guarded(
@@ -165,6 +172,7 @@ const REPOSITORY: Before = Before {
     ],
     links: &[],
 };
+const PLAIN: Before = Before { files: &["file"], links: &[] };
 const LINKED: Before = Before {
     files: &["real/HEAD", "real/objects/x", "real/refs/x", "real/config", "dotfiles/bashrc"],
     links: &[
@@ -228,7 +236,14 @@ pub(super) fn all() -> Vec<Attack> {
             "a guarded link that a command replaces by a directory of its own stays the user's",
             &LINKED,
             "rm .git .bashrc && mkdir -p .git/hooks && echo agent > .git/hooks/pre-commit && echo agent > .git/config && echo agent > .bashrc && echo agent > notes",
-            ".git/config .git/hooks/pre-commit",
+            ".git/config .git/hooks/pre-commit .git .bashrc",
+        ),
+        guarded(
+            "F-29n",
+            "a link of a command's that leads out does not reach the project",
+            &PLAIN,
+            "mkdir d && ln -s /etc/passwd build.log && ln -s ../../secret d/up && ln -s . here && ln -s here/../../secret through && echo agent > notes",
+            "build.log d/up through",
         ),
         Attack::host(
             "F-16n",
