@@ -16,7 +16,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 Usage: cargo xtask <chore>
 
-  guest [--setup] [--check]   build the Python guest into guest/dist
+  guest [--setup | --check | --quick]
+                              build the Python guest into guest/dist
   test [--full]               run the tests; --full adds the slow suites
   tidy                        check what no compiler checks
   fuzz [--seconds N] [TARGET] run the fuzzers of fuzz/, two at a time";
