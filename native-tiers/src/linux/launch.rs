@@ -137,8 +137,13 @@ pub(crate) fn run(
     let understood = ended.started || !ended.missing.is_empty();
     if !understood && !ended.timed_out && !ended.cancelled {
         let said = ended.stderr.text();
-        let told = told.err().map(|error| error.to_string()).unwrap_or_default();
-        return Err(failed("the helper", format!("{status}; {told} {}", said.trim())));
+        // That it was gone before it had read everything is what its end says.
+        let gone = |error: &io::Error| {
+            matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+        };
+        let told = told.err().filter(|error| !gone(error)).map(|error| format!("{error}; "));
+        let told = told.unwrap_or_default();
+        return Err(failed("the helper", format!("{status}; {told}{}", said.trim())));
     }
     if let Some(group) = &bounds.group {
         ended.memory_exceeded |= group.memory_exceeded();
