@@ -11,10 +11,12 @@
 mod canonical;
 mod host_calls;
 mod policy;
+mod sent;
 
 pub use canonical::{environment, host, path, record, request, tool_arguments};
 pub use host_calls::host_calls;
 pub use policy::policy;
+pub use sent::sent;
 
 /// One target.
 pub type Target = fn(&[u8]);
@@ -28,5 +30,6 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("policy", policy),
     ("record", record),
     ("request", request),
+    ("sent", sent),
     ("tool_arguments", tool_arguments),
 ];
