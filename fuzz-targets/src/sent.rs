@@ -89,6 +89,7 @@ struct World {
 }
 
 impl World {
+    #[allow(clippy::disallowed_methods, reason = "the server that requests are sent to")]
     fn new() -> Self {
         let Ok(listener) = TcpListener::bind("127.0.0.1:0") else { panic!("no loopback") };
         let Ok(server) = listener.local_addr() else { panic!("no address") };
