@@ -16,7 +16,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::host::HostName;
 use crate::network::NetRequest;
-use crate::weaken;
 
 /// What comes before the name of a class in a denial.
 const TOLD: &str = "leads to an address that is ";
@@ -322,12 +321,7 @@ impl DialAddress {
                 grant == AddressGrant::Private && class.is_private_network()
             }
         };
-        let off = weaken::off(weaken::Defence::AddressClasses);
-        if admitted || off {
-            Ok(Self(SocketAddr::new(address, request.port)))
-        } else {
-            Err(refused)
-        }
+        if admitted { Ok(Self(SocketAddr::new(address, request.port))) } else { Err(refused) }
     }
 
     /// The address and port.

@@ -169,7 +169,12 @@ impl NetRequest {
             .unwrap_or_default();
         let path = canonical_path(written_path, parsed.path())?;
         let query = parsed.query().map(str::to_owned);
-        Ok(Canonical::new(Self { method, https, host, port, path, query }))
+        let request = Self { method, https, host, port, path, query };
+        // Escapes make the one form of a URL longer than what was written.
+        if request.url().len() > MAX_URL_BYTES {
+            return Err(NetRequestError::TooLong);
+        }
+        Ok(Canonical::new(request))
     }
 
     /// The request to which a `Location` leads from here.
@@ -301,6 +306,19 @@ mod tests {
 
     fn code(method: &str, url: &str) -> &'static str {
         NetRequest::parse(method, url).map_or_else(|error| error.code(), |_| "ok")
+    }
+
+    #[test]
+    fn the_one_form_of_a_url_has_its_bound_too() {
+        // `}` is sent as `%7D`.
+        let url = |count: usize| format!("http://a.test/{}", "}".repeat(count));
+        for (count, fits) in [(2_000, true), (2_800, false), (8_000, false), (9_000, false)] {
+            let parsed = NetRequest::parse("GET", &url(count));
+            assert_eq!(parsed.is_ok(), fits, "{count}");
+            if let Ok(request) = parsed {
+                assert_eq!(NetRequest::parse("GET", &request.get().url()), Ok(request));
+            }
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! Why: a row of the scoreboard means something only if it fails without the
 //! defence it is about.
 //!
+//! The table of addresses is not among them: no feature relaxes it.
+//!
 //! Invariant: nothing is off until `set` says so, and there is no `set`
 //! without the feature. The feature is in no default and no release build, and
 //! a build with it carries `MARK`, which a test looks for in the shipped
@@ -38,7 +40,6 @@ defences! {
     ForbiddenMounts "forbidden-mounts" "Directories that are everything are refused as mounts.",
     MountOverlap "mount-overlap" "A mount inside or above another is refused.",
     ReadOnlyMounts "read-only-mounts" "A mount that is read only is not written.",
-    AddressClasses "address-classes" "Addresses that are not of the internet are not dialled.",
     OutputCap "output-cap" "Output is kept up to a number of bytes.",
     CallBudget "call-budget" "Host calls are counted and end the run.",
     DescriptorLimit "descriptor-limit" "Open files are counted.",
