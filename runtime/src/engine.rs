@@ -294,6 +294,10 @@ impl Compiled {
 }
 
 /// A compiled guest that any number of sandboxes share. Cloning shares it.
+///
+/// It belongs to the process that made it: the thread that ends runs at their
+/// deadlines does not survive `fork(2)`. A server that forks its workers makes
+/// the engine in each worker.
 #[derive(Clone)]
 pub struct Engine(Arc<Inner>);
 
