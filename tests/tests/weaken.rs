@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use fumehood_policies::weaken::{self, Defence};
 use fumehood_tests::evaluate::{Selection, evaluate};
-use fumehood_tests::harness::{Stage, Summary, Tier, Verdict, machine, start_again};
+use fumehood_tests::harness::{Finding, Stage, Summary, Tier, Verdict, machine, start_again};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -81,8 +81,9 @@ fn main() -> ExitCode {
         problems.push(format!("the tier process is not here: {}", capability.name()));
     }
     let baseline = board(&stage, &[], Selection::default());
-    if let Some(names) = failing(&baseline) {
-        problems.push(format!("with every defence in place these fail: {names:?}"));
+    let wrong = failing(&baseline);
+    if !wrong.is_empty() {
+        problems.push(format!("with every defence in place these fail: {wrong:?}"));
     }
     // They are about time and memory, and all of them without each defence would
     // take an hour: only the defences that they are about are tried with them.
@@ -112,8 +113,14 @@ fn main() -> ExitCode {
             continue;
         }
         let start = machine::now();
-        let expected = table.defence.get(name).map(rows).unwrap_or_default();
-        let expected = &expected - &waiting;
+        let listed = table.defence.get(name).map(rows).unwrap_or_default();
+        if listed.is_empty() {
+            problems.push(format!("{name}: no row is listed that needs it"));
+        }
+        let expected = &listed - &waiting;
+        if expected.is_empty() {
+            println!("{name}: none of its rows can be tried on this machine: {listed:?}");
+        }
         let tiers = if OF_NATIVE_TIERS.contains(defence) {
             vec![Tier::Landlock, Tier::Process]
         } else {
@@ -121,17 +128,22 @@ fn main() -> ExitCode {
         };
         let without = slow.difference(&expected).cloned().collect();
         let selection = Selection { tiers, without, ..Selection::default() };
-        let failing = failing(&board(&stage, &[*defence], selection)).unwrap_or_default();
+        let failing = failing(&board(&stage, &[*defence], selection));
         println!("{name}: {} rows fail ({:.0} s)", failing.len(), start.elapsed().as_secs_f64());
-        if expected.is_empty() || failing != expected {
-            let missing: Vec<_> = expected.difference(&failing).collect();
-            let more: Vec<_> = failing.difference(&expected).collect();
+        let missing: Vec<_> = expected.iter().filter(|row| !failing.contains_key(row)).collect();
+        let more: Vec<_> = failing.iter().filter(|(row, _)| !expected.contains(row)).collect();
+        if !missing.is_empty() || !more.is_empty() {
             problems.push(format!("{name}: do not fail: {missing:?}; fail as well: {more:?}"));
         }
+    }
+    // As a test harness reports, so that whoever runs it can find the reasons.
+    if !problems.is_empty() {
+        println!("failures:");
     }
     for problem in &problems {
         println!("{problem}");
     }
+    println!("test result: {}", if problems.is_empty() { "ok" } else { "FAILED" });
     println!("weakened: {} defences, {} problems", Defence::ALL.len(), problems.len());
     ExitCode::from(u8::from(!problems.is_empty()))
 }
@@ -151,27 +163,28 @@ fn board(stage: &Stage, off: &[Defence], selection: Selection) -> Summary {
     weaken::set(off);
     let summary = evaluate(stage, &selection, &|finding| {
         if !finding.verdict.passes() {
-            let detail: String =
-                finding.verdict.detail().unwrap_or_default().chars().take(300).collect();
-            println!("  {} in {}: {detail}", finding.id, finding.tier.name());
+            println!("  {} in {}: {}", finding.id, finding.tier.name(), detail(finding));
         }
     });
     weaken::set(&[]);
     summary
 }
 
-/// The rows that fail, if there are any.
-fn failing(summary: &Summary) -> Option<Rows> {
+/// The rows that fail, and why.
+fn failing(summary: &Summary) -> BTreeMap<(Tier, String), String> {
     let failing = summary.findings.iter().filter(|finding| !finding.verdict.passes());
-    let names: Rows = failing.map(|finding| (finding.tier, finding.id.to_owned())).collect();
-    (!names.is_empty()).then_some(names)
+    failing.map(|finding| ((finding.tier, finding.id.to_owned()), detail(finding))).collect()
+}
+
+fn detail(finding: &Finding) -> String {
+    finding.verdict.detail().unwrap_or_default().chars().take(300).collect()
 }
 
 /// The mark is in programs of this build, which is what makes its absence from
 /// others mean something.
 fn marked() -> Vec<String> {
     let own = std::env::current_exe().ok();
-    let shipped = ["cli/tests/shipped.rs", "native-tiers/tests/boundary/refusals.rs"];
+    let shipped = ["cli/tests/command/shipped.rs", "native-tiers/tests/boundary/refusals.rs"];
     let others = shipped.into_iter().filter_map(|name| {
         let text = machine::read(&machine::source_tree()?.join(name)).unwrap_or_default();
         (!text.contains(weaken::MARK)).then(|| format!("{name} looks for another mark"))

@@ -86,6 +86,11 @@ impl Drop for Engine {
             }
             std::thread::sleep(Duration::from_millis(100));
         }
+        // What dockerd leaves behind is held by a mount.
+        let left = self.place.join("exec/netns/default");
+        if left.exists() {
+            let _ = Command::new("umount").arg(&left).status();
+        }
         if let Err(error) = std::fs::remove_dir_all(&self.place) {
             eprintln!("{} cannot be removed: {error}", self.place.display());
         }

@@ -7,6 +7,7 @@
 mod engine;
 mod fuzz;
 mod guest;
+mod reports;
 mod test;
 mod tidy;
 

@@ -13,6 +13,7 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 
 use crate::engine::Engine;
+use crate::reports::Reports;
 
 /// One part of the test run.
 struct Step {
@@ -269,6 +270,7 @@ pub(crate) fn run(args: &[String]) -> anyhow::Result<bool> {
     let mut left_out = packages(in_ci, full)?;
     let mut failed = Vec::new();
     let mut passed = 0_u32;
+    let mut reports = Reports::default();
     eprintln!("== tidy");
     let tidy = super::tidy::run()?;
     if tidy {
@@ -302,15 +304,16 @@ pub(crate) fn run(args: &[String]) -> anyhow::Result<bool> {
         if let Some(engine) = &engine {
             cargo.env("DOCKER_HOST", engine.host()).env("FUMEHOOD_TEST_DOCKER", "1");
         }
-        let status = cargo
+        cargo
             .args(step.cargo)
             .env("FUMEHOOD_TEST_FULL", if full && !step.few { "1" } else { "0" })
-            .env("RUSTDOCFLAGS", "--deny warnings")
-            .status()
+            .env("RUSTDOCFLAGS", "--deny warnings");
+        let success = if in_ci { reports.follow(&mut cargo) } else { succeeded(&mut cargo) }
             .with_context(|| format!("cannot start cargo for {}", step.name))?;
         eprintln!("== {} took {:.0} s", step.name, start.elapsed().as_secs_f64());
-        if status.success() { passed += 1 } else { failed.push(step.name) }
+        if success { passed += 1 } else { failed.push(step.name) }
     }
+    reports.repeat();
     summarise(passed, &failed, &left_out);
     Ok(failed.is_empty())
 }
@@ -407,6 +410,10 @@ fn must_succeed(command: &mut Command, shown: &str) -> anyhow::Result<()> {
         bail!("`{shown}` failed, and CI needs what it installs");
     }
     Ok(())
+}
+
+fn succeeded(command: &mut Command) -> std::io::Result<bool> {
+    command.status().map(|status| status.success())
 }
 
 fn succeeds(words: &[&str]) -> bool {

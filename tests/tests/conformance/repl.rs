@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::support::{cache_directory, command_binary};
+use crate::support::{cache_directory, command_binary, engine};
 
 /// All cases.
 pub fn trials() -> Vec<Trial> {
@@ -33,6 +33,8 @@ struct Said {
 }
 
 fn piped(input: &str, arguments: &[&str]) -> Result<Said, Failed> {
+    // The guest is compiled for it, so that the command says nothing of that.
+    engine();
     let mut child = Command::new(command_binary()?)
         .arg("repl")
         .args(arguments)
@@ -131,9 +133,12 @@ const PRESS_AGAIN: Duration = Duration::from_secs(5);
 
 /// The command on a terminal of its own, which `script` makes.
 fn on_terminal() -> Result<(), Failed> {
-    let command = format!("{} repl", command_binary()?.display());
+    // A shell that stays would get Ctrl-C too, and end with it.
+    let command = format!("exec '{}' repl", command_binary()?.display());
     let mut child = Command::new("script")
         .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        // Not the user's own, whatever it is.
+        .env("SHELL", "/bin/sh")
         .env("FUMEHOOD_CACHE_DIR", cache_directory())
         .env("FUMEHOOD_HOME", cache_directory().with_file_name("repl-records"))
         .env("TERM", "xterm")
