@@ -1,59 +1,13 @@
 //! Policies on the command line: what is refused and how it is told, the
 //! commands that read them, and what holds in a run.
-#![allow(clippy::disallowed_methods, reason = "these tests start the command and make its files")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-
 use serde_json::{Value, json};
 
-struct Ran {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
+use crate::support::Place;
 
-/// A directory that commands run in, so that names in what they print are
-/// short and the same everywhere.
-struct Place(tempfile::TempDir);
-
-impl Place {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.path(name), text).unwrap();
-    }
-
-    fn run(&self, args: &[&str]) -> Ran {
-        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("code-cache");
-        let output = Command::new(env!("CARGO_BIN_EXE_fumehood"))
-            .args(args)
-            .current_dir(self.0.path())
-            .env("FUMEHOOD_CACHE_DIR", cache)
-            .env("FUMEHOOD_HOME", Path::new(env!("CARGO_TARGET_TMPDIR")).join("policy-records"))
-            .env("HOST_VARIABLE", "of the host")
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        Ran {
-            code: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
-    }
-
-    fn json(&self, args: &[&str]) -> (i32, Value) {
-        let ran = self.run(args);
-        let value = serde_json::from_str(&ran.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {:?} {:?}", ran.stdout, ran.stderr));
-        (ran.code, value)
-    }
+/// The exit code and the JSON on standard output.
+fn json(place: &Place, args: &[&str]) -> (i32, Value) {
+    let ran = place.run(args);
+    (ran.code, ran.value())
 }
 
 /// Policies with one problem each, and how it is told.
@@ -103,7 +57,7 @@ fn a_policy_with_a_problem_is_refused_with_its_line_and_a_remedy_and_runs_nothin
         let ran = place.run(&["policy", "check", "policy.toml"]);
         assert_eq!((ran.code, ran.stderr.as_str()), (1, ""), "{text}");
         assert!(ran.stdout.starts_with(said), "{}", ran.stdout);
-        let (code, value) = place.json(&["policy", "check", "policy.toml", "--json"]);
+        let (code, value) = json(&place, &["policy", "check", "policy.toml", "--json"]);
         assert_eq!((code, &value["good"]), (1, &json!(false)));
         let problem = &value["problems"][0];
         assert!(said.starts_with(&format!("policy.toml:{}: ", problem["line"])), "{value:#}");
@@ -181,16 +135,16 @@ fn a_section_without_an_executor_is_checked_and_not_run() {
         assert_eq!((ran.code, ran.stdout.as_str()), (66, ""), "{}", ran.stderr);
         assert!(ran.stderr.contains("[native], [secrets]"), "{}", ran.stderr);
     }
-    let (code, value) = place.json(&["policy", "check", "policy.toml", "--json"]);
+    let (code, value) = json(&place, &["policy", "check", "policy.toml", "--json"]);
     assert_eq!((code, &value["good"]), (0, &json!(true)));
     assert_eq!(value["unsupported"].as_array().unwrap().len(), 2);
     place.write(
         "policy.toml",
         "version = 1\n[bash]\naction = \"ask\"\n[native]\ntiers = [\"landlock\"]\n",
     );
-    let (_, value) = place.json(&["policy", "check", "policy.toml", "--json"]);
+    let (_, value) = json(&place, &["policy", "check", "policy.toml", "--json"]);
     assert_eq!(value["unsupported"].as_array().unwrap().len(), 0);
-    let (code, value) = place.json(&["policy", "explain", "policy.toml", "bash ls", "--json"]);
+    let (code, value) = json(&place, &["policy", "explain", "policy.toml", "bash ls", "--json"]);
     assert_eq!((code, &value["verdict"], &value["rule"]), (0, &json!("ask"), &json!("bash")));
 }
 
@@ -210,7 +164,7 @@ fn explain_names_rule_line_and_the_nearest_change() {
          at most 3 calls under rule `pay`\n"
     );
     let (code, value) =
-        place.json(&["policy", "explain", "policy.toml", "--json", "tool pay {\"amount\": 51}"]);
+        json(&place, &["policy", "explain", "policy.toml", "--json", "tool pay {\"amount\": 51}"]);
     assert_eq!((code, &value["verdict"]), (0, &json!("deny")), "{value:#}");
     assert_eq!(value["rule"], "default-deny");
     assert_eq!(
@@ -232,11 +186,11 @@ fn diff_tells_new_reach_only() {
     let ran = place.run(&["policy", "diff", "old.toml", "new.toml"]);
     assert_eq!((ran.code, ran.stdout.lines().count()), (1, 1), "{}", ran.stdout);
     assert!(ran.stdout.starts_with("[tools] ") && ran.stdout.contains("c"), "{}", ran.stdout);
-    let (code, value) = place.json(&["policy", "diff", "old.toml", "new.toml", "--json"]);
+    let (code, value) = json(&place, &["policy", "diff", "old.toml", "new.toml", "--json"]);
     assert_eq!((code, &value["new_reach"][0]["section"]), (1, &json!("tools")));
     let ran = place.run(&["policy", "diff", "old.toml", "old.toml"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (0, "nothing is newly reachable\n"));
-    let (code, value) = place.json(&["policy", "diff", "strict", "strict", "--json"]);
+    let (code, value) = json(&place, &["policy", "diff", "strict", "strict", "--json"]);
     assert_eq!((code, value), (0, json!({ "new_reach": [] })));
     assert_eq!(place.run(&["policy", "diff", "strict", "open-read"]).code, 1);
 }
@@ -293,7 +247,7 @@ fn a_run_is_held_to_policy_budget_and_ceiling() {
     );
     let noop = "import _fumehood\nwhile True: _fumehood.call(_fumehood.NOOP, b'')";
     place.write("calls.toml", "version = 1\n[budget]\nhost_calls = 5000\n");
-    let (code, value) = place.json(&["run", "--json", "--policy", "calls.toml", "-c", noop]);
+    let (code, value) = json(&place, &["run", "--json", "--policy", "calls.toml", "-c", noop]);
     assert_eq!((code, &value["outcome"]["name"]), (68, &json!("host_calls")), "{value:#}");
     let large = "x = bytearray(300 << 20)\nprint(len(x))";
     assert_eq!(place.run(&["run", "-c", large]).code, 0);

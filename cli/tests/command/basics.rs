@@ -1,32 +1,14 @@
 //! The real binary, as a user meets it: exit codes, bad input, what is printed
 //! where.
-#![allow(clippy::disallowed_methods, reason = "these tests start the command and make its files")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use serde_json::Value;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_fumehood");
-
-/// Compiled code that all tests share; compiled at the first use.
-fn cache() -> &'static Path {
-    static CACHE: OnceLock<PathBuf> = OnceLock::new();
-    CACHE.get_or_init(|| {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fumehood-cli-cache");
-        let output = Command::new(BINARY)
-            .args(["run", "--no-record", "-c", "1"])
-            .env("FUMEHOOD_CACHE_DIR", &directory)
-            .output()
-            .unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-        directory
-    })
-}
+use crate::support::{BINARY, Ran, cache, check_result};
 
 /// Records of all tests: not among those of the user who runs them.
 fn records() -> PathBuf {
@@ -43,22 +25,6 @@ fn command(args: &[&str]) -> Command {
     command
 }
 
-struct Ran {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
-impl From<Output> for Ran {
-    fn from(output: Output) -> Self {
-        Self {
-            code: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
-    }
-}
-
 fn run(args: &[&str]) -> Ran {
     command(args).output().unwrap().into()
 }
@@ -66,21 +32,8 @@ fn run(args: &[&str]) -> Ran {
 /// Runs code and returns the one JSON object on standard output.
 fn json(args: &[&str]) -> Value {
     let ran = run(args);
-    let value: Value = serde_json::from_str(&ran.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {:?} {:?}", ran.stdout, ran.stderr));
     assert_eq!(ran.stdout.lines().count(), 1);
-    assert!(valid(&value), "not as docs/result.schema.json says: {value:#}");
-    value
-}
-
-fn valid(value: &Value) -> bool {
-    static VALIDATOR: OnceLock<jsonschema::Validator> = OnceLock::new();
-    VALIDATOR
-        .get_or_init(|| {
-            let schema = include_str!("../../docs/result.schema.json");
-            jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap()
-        })
-        .is_valid(value)
+    ran.result()
 }
 
 fn feed(mut child: Child, input: &[u8]) -> Ran {
@@ -443,7 +396,7 @@ fn json_lines_tell_what_happens() {
     assert_eq!(events.first().unwrap()["event"], "start");
     let end = events.last().unwrap();
     assert_eq!(end["event"], "end");
-    assert!(valid(&end["result"]), "{end:#}");
+    check_result(&end["result"]);
     assert_eq!(end["result"]["session"], events[0]["session"]);
     let text = |stream: &str| -> String {
         named("output")

@@ -1,121 +1,27 @@
 //! `--project`, `--input` and the workspaces of sessions, with the real binary.
-#![allow(clippy::disallowed_methods, reason = "these tests start the command and make its files")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "tests"
-)]
 
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::process::Stdio;
 
 use serde_json::Value;
-use tempfile::TempDir;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_fumehood");
+use crate::support::{Place, Ran};
 
-/// Compiled code that all tests share; compiled at the first use.
-fn cache() -> &'static Path {
-    static CACHE: OnceLock<PathBuf> = OnceLock::new();
-    CACHE.get_or_init(|| {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fumehood-cli-cache");
-        let status = Command::new(BINARY)
-            .args(["run", "--no-record", "-c", "1"])
-            .env("FUMEHOOD_CACHE_DIR", &directory)
-            .status();
-        assert!(status.unwrap().success());
-        directory
-    })
+/// Runs code on the project.
+fn run_code(place: &Place, more: &[&str], code: &str) -> Ran {
+    place.run(&[&["run", "--project", "project"], more, &["-c", code]].concat())
 }
 
-/// A project, a home for records, and the command.
-struct Place {
-    root: TempDir,
+fn json(place: &Place, more: &[&str], text: &str) -> Value {
+    run_code(place, &[&["--json"], more].concat(), text).result()
 }
 
-struct Ran {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
-impl Place {
-    fn new(files: &[(&str, &str)]) -> Self {
-        let place = Self { root: tempfile::tempdir().unwrap() };
-        fs::create_dir(place.path("project")).unwrap();
-        for (name, text) in files {
-            place.write(name, text);
-        }
-        place
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.root.path().join(name)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.path("project").join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        let path = self.file(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-
-    fn read(&self, name: &str) -> Option<String> {
-        fs::read_to_string(self.file(name)).ok()
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(BINARY);
-        command
-            .args(args)
-            .current_dir(self.root.path())
-            .env("FUMEHOOD_CACHE_DIR", cache())
-            .env("FUMEHOOD_HOME", self.path("home"))
-            .env("HOME", self.path("user"))
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, args: &[&str]) -> Ran {
-        let output = self.command(args).output().unwrap();
-        Ran {
-            code: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
-    }
-
-    fn code(&self, more: &[&str], code: &str) -> Ran {
-        let args = [&["run", "--project", "project"], more, &["-c", code]].concat();
-        self.run(&args)
-    }
-
-    fn json(&self, more: &[&str], code: &str) -> Value {
-        let ran = self.code(&[&["--json"], more].concat(), code);
-        let value: Value = serde_json::from_str(&ran.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {} {}", ran.stdout, ran.stderr));
-        let schema = serde_json::from_str(include_str!("../../docs/result.schema.json")).unwrap();
-        let validator = jsonschema::validator_for(&schema).unwrap();
-        let errors: Vec<_> = validator.iter_errors(&value).map(|e| e.to_string()).collect();
-        assert!(errors.is_empty(), "{errors:?}\n{value:#}");
-        value
-    }
-
-    fn workspaces(&self) -> Vec<String> {
-        let list = self.run(&["session", "list", "--json"]);
-        let value: Value = serde_json::from_str(&list.stdout).unwrap();
-        let all = value["workspaces"].as_array().unwrap().iter();
-        all.map(|one| one["name"].as_str().unwrap().to_owned()).collect()
-    }
+fn workspaces(place: &Place) -> Vec<String> {
+    let value = place.run(&["session", "list", "--json"]).value();
+    let all = value["workspaces"].as_array().unwrap().iter();
+    all.map(|one| one["name"].as_str().unwrap().to_owned()).collect()
 }
 
 fn listed(value: &Value) -> Vec<&str> {
@@ -125,9 +31,10 @@ fn listed(value: &Value) -> Vec<&str> {
 
 #[test]
 fn changes_come_back_and_nothing_else_is_touched() {
-    let place = Place::new(&[("a.txt", "one"), ("b/c.txt", "two"), ("same.txt", "same")]);
+    let place = Place::with(&[("a.txt", "one"), ("b/c.txt", "two"), ("same.txt", "same")]);
     let untouched = fs::metadata(place.file("same.txt")).unwrap().modified().unwrap();
-    let result = place.json(
+    let result = json(
+        &place,
         &[],
         "import os\nprint(os.getcwd(), open('b/c.txt').read())\nopen('a.txt', 'w').write('1')\nopen('same.txt', 'w').write('same')\nos.unlink('b/c.txt')\nos.mkdir('empty')\nopen('new.py', 'w').write('x')",
     );
@@ -149,18 +56,18 @@ fn changes_come_back_and_nothing_else_is_touched() {
     assert_eq!(place.read("a.txt").as_deref(), Some("1"));
     assert!(place.read("b/c.txt").is_none() && place.file("empty").is_dir());
     assert_eq!(fs::metadata(place.file("same.txt")).unwrap().modified().unwrap(), untouched);
-    assert!(place.workspaces().is_empty(), "everything was brought back");
+    assert!(workspaces(&place).is_empty(), "everything was brought back");
 }
 
 #[test]
 fn every_end_of_a_program_brings_its_changes_back() {
-    let place = Place::new(&[]);
+    let place = Place::with(&[]);
     for (name, more, end, code) in [
         ("error", &[][..], "1/0", 1),
         ("exit", &[], "raise SystemExit(7)", 7),
         ("timeout", &["--timeout", "1"], "while True: pass", 124),
     ] {
-        let ran = place.code(more, &format!("open('{name}', 'w').write('x')\n{end}"));
+        let ran = run_code(&place, more, &format!("open('{name}', 'w').write('x')\n{end}"));
         assert_eq!(ran.code, code, "{}", ran.stderr);
         assert_eq!(place.read(name).as_deref(), Some("x"), "{name}: {}", ran.stderr);
         assert!(ran.stderr.contains(name), "{}", ran.stderr);
@@ -169,7 +76,7 @@ fn every_end_of_a_program_brings_its_changes_back() {
 
 #[test]
 fn a_program_of_the_project_finds_its_siblings() {
-    let place = Place::new(&[
+    let place = Place::with(&[
         ("tool/main.py", "import helper\nprint(helper.x, __file__)"),
         ("tool/helper.py", "x = 5"),
     ]);
@@ -180,49 +87,50 @@ fn a_program_of_the_project_finds_its_siblings() {
 
 #[test]
 fn both_sides_keep_their_bytes() {
-    let place = Place::new(&[("both.txt", "before"), ("mine.txt", "before")]);
-    let dry = place.code(&["--name", "w", "--dry-run"], "open('both.txt', 'w').write('agent')");
+    let place = Place::with(&[("both.txt", "before"), ("mine.txt", "before")]);
+    let dry =
+        run_code(&place, &["--name", "w", "--dry-run"], "open('both.txt', 'w').write('agent')");
     assert!(dry.stderr.contains("would be 1 updated"), "{}", dry.stderr);
     assert_eq!(place.read("both.txt").as_deref(), Some("before"));
-    place.write("both.txt", "user");
+    place.put("both.txt", "user");
     let synced = place.run(&["session", "sync", "w"]);
     assert_eq!(synced.code, 1, "a conflict is a finding: {}", synced.stderr);
     assert_eq!(place.read("both.txt").as_deref(), Some("user"));
     assert_eq!(place.read("both.txt.sandbox").as_deref(), Some("agent"));
-    assert!(place.workspaces().is_empty(), "both versions are in the project now");
+    assert!(workspaces(&place).is_empty(), "both versions are in the project now");
 }
 
 #[test]
 fn a_name_goes_on_with_what_was_not_brought_back() {
-    let place = Place::new(&[]);
-    place.code(&["--name", "w", "--dry-run"], "open('a', 'w').write('1')");
-    let second = place.code(&["--name", "w"], "print(open('a').read())");
+    let place = Place::with(&[]);
+    run_code(&place, &["--name", "w", "--dry-run"], "open('a', 'w').write('1')");
+    let second = run_code(&place, &["--name", "w"], "print(open('a').read())");
     assert_eq!(second.stdout, "1\n");
     assert_eq!(place.read("a").as_deref(), Some("1"));
-    assert!(place.workspaces().is_empty());
-    place.code(&["--name", "k", "--keep"], "open('b', 'w').write('2')");
-    assert_eq!(place.workspaces(), ["k"]);
+    assert!(workspaces(&place).is_empty());
+    run_code(&place, &["--name", "k", "--keep"], "open('b', 'w').write('2')");
+    assert_eq!(workspaces(&place), ["k"]);
     let other = place.run(&["run", "--project", "home", "--name", "k", "-c", "1"]);
     assert_eq!(other.code, 64, "{}", other.stderr);
     fs::create_dir(place.path("second")).unwrap();
     let other = place.run(&["run", "--project", "second", "--name", "k", "-c", "1"]);
     assert_eq!(other.code, 64);
     assert!(other.stderr.contains("belongs to the project"), "{}", other.stderr);
-    let changed = place.code(&["--name", "k", "--exclude", "*.log"], "1");
+    let changed = run_code(&place, &["--name", "k", "--exclude", "*.log"], "1");
     assert_eq!(changed.code, 64, "{}", changed.stderr);
     assert_eq!(place.run(&["session", "rm", "k"]).code, 0, "there is nothing in it");
-    assert!(place.workspaces().is_empty());
+    assert!(workspaces(&place).is_empty());
 }
 
 #[test]
 fn what_a_tool_would_run_is_held_back_until_it_is_accepted() {
-    let place = Place::new(&[]);
+    let place = Place::with(&[]);
     let code = "import os\nos.makedirs('.git/hooks')\nopen('.git/hooks/pre-commit', 'w').write('echo')\nopen('Makefile', 'w').write('all:')";
-    let ran = place.code(&[], code);
+    let ran = run_code(&place, &[], code);
     assert!(ran.stderr.contains("held back"), "{}", ran.stderr);
     assert!(ran.stderr.contains("look at"), "{}", ran.stderr);
     assert!(place.read("Makefile").is_some() && place.read(".git/hooks/pre-commit").is_none());
-    let name = place.workspaces().pop().unwrap();
+    let name = workspaces(&place).pop().unwrap();
     assert!(ran.stderr.contains(&name), "{}", ran.stderr);
     let refused = place.run(&["session", "rm", &name]);
     assert_eq!(refused.code, 1, "{}", refused.stderr);
@@ -237,40 +145,43 @@ fn what_a_tool_would_run_is_held_back_until_it_is_accepted() {
     assert_eq!(listed(&taken["report"]["held_back"]), Vec::<&str>::new(), "{taken}");
     assert_eq!(place.read(".git/hooks/pre-commit").as_deref(), Some("echo"));
     assert_eq!(taken["removed"], true, "{taken}");
-    assert!(place.workspaces().is_empty());
-    place.code(&[], "import os\nopen('.bashrc', 'w').write('x')");
-    let name = place.workspaces().pop().unwrap();
+    assert!(workspaces(&place).is_empty());
+    run_code(&place, &[], "import os\nopen('.bashrc', 'w').write('x')");
+    let name = workspaces(&place).pop().unwrap();
     assert_eq!(place.run(&["session", "rm", &name, "--discard"]).code, 0);
-    assert!(place.workspaces().is_empty() && place.read(".bashrc").is_none());
+    assert!(workspaces(&place).is_empty() && place.read(".bashrc").is_none());
 }
 
 #[test]
 fn secrets_and_what_is_left_out_do_not_travel() {
-    let place = Place::new(&[
+    let place = Place::with(&[
         (".env", "TOKEN=1"),
         ("node_modules/x.js", "1"),
         ("a.log", "1"),
         ("seen", "1"),
     ]);
     let code = "import os\nprint(sorted(os.listdir()))";
-    let ran = place.code(&["--exclude", "*.log"], code);
+    let ran = run_code(&place, &["--exclude", "*.log"], code);
     assert_eq!(ran.stdout, "['seen']\n");
     assert!(ran.stderr.contains(".env"), "{}", ran.stderr);
-    let shown = place.code(&["--show-hidden", ".env"], code);
+    let shown = run_code(&place, &["--show-hidden", ".env"], code);
     assert_eq!(shown.stdout, "['.env', 'a.log', 'seen']\n");
     assert!(!shown.stderr.contains("hidden"), "{}", shown.stderr);
-    assert_eq!(place.code(&["--exclude", "a/b"], "1").code, 64);
+    assert_eq!(run_code(&place, &["--exclude", "a/b"], "1").code, 64);
 }
 
 #[test]
 fn odd_names_survive() {
-    let place = Place::new(&[]);
+    let place = Place::with(&[]);
     let names: [&[u8]; 3] = [b"new\nline", b"back\\slash", b"\xff\xfe"];
     for name in names {
         fs::write(place.path("project").join(OsStr::from_bytes(name)), "mine").unwrap();
     }
-    let ran = place
-        .code(&[], "open(b'new\\nline', 'a').write('+')\nopen(b'agent\\\\\\xff', 'w').write('x')");
+    let ran = run_code(
+        &place,
+        &[],
+        "open(b'new\\nline', 'a').write('+')\nopen(b'agent\\\\\\xff', 'w').write('x')",
+    );
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let read =
         |name: &[u8]| fs::read_to_string(place.path("project").join(OsStr::from_bytes(name)));
@@ -283,7 +194,7 @@ fn odd_names_survive() {
 
 #[test]
 fn inputs_are_read_only_and_the_hosts_names_mean_the_same() {
-    let place = Place::new(&[("in.txt", "project")]);
+    let place = Place::with(&[("in.txt", "project")]);
     fs::create_dir_all(place.path("data/deep")).unwrap();
     fs::write(place.path("data/deep/x.csv"), "a,b").unwrap();
     fs::create_dir(place.path("other")).unwrap();
@@ -304,9 +215,9 @@ for action in (lambda: open('/work/inputs/data/deep/x.csv', 'w'), lambda: open('
         refused += 1
 print(refused)
 "#,
-        place.root.path().canonicalize().unwrap().to_str().unwrap()
+        place.root().canonicalize().unwrap().to_str().unwrap()
     );
-    let ran = place.code(&["--input", "data", "--input", "other/data"], &code);
+    let ran = run_code(&place, &["--input", "data", "--input", "other/data"], &code);
     assert_eq!(
         ran.stdout, "['data', 'data-2'] [True, False]\na,b file\nproject a,b file\n9\n",
         "{}",
@@ -319,7 +230,7 @@ print(refused)
 #[test]
 fn what_cannot_be_a_project_is_said_in_one_sentence() {
     let place =
-        Place::new(&[("policy.toml", "version = 1\nflags = \"extend\"\n"), ("inner/x", "1")]);
+        Place::with(&[("policy.toml", "version = 1\nflags = \"extend\"\n"), ("inner/x", "1")]);
     fs::create_dir(place.path("user")).unwrap();
     fs::write(place.path("file"), "1").unwrap();
     let table: &[(&[&str], i32, &str)] = &[
@@ -355,14 +266,14 @@ fn what_cannot_be_a_project_is_said_in_one_sentence() {
         assert!(ran.stderr.contains(says), "{args:?}: {}", ran.stderr);
         assert_eq!(ran.stderr.lines().count(), 1, "{args:?}: {}", ran.stderr);
     }
-    assert!(place.workspaces().is_empty(), "nothing is left of what was refused");
+    assert!(workspaces(&place).is_empty(), "nothing is left of what was refused");
     assert_eq!(fs::read_dir(place.path("home/workspaces")).map_or(0, Iterator::count), 0);
 }
 
 /// Whichever command runs it, and whoever asked for the mount.
 #[test]
 fn a_policy_that_the_code_could_change_confines_nobody() {
-    let place = Place::new(&[]);
+    let place = Place::with(&[]);
     let text = format!(
         "version = 1\n\n[fs]\n\n[[fs.mounts]]\nid = \"m\"\nat = \"/m\"\nhost = \"{}\"\naccess = \"read-write\"\n",
         place.path("project").display()
@@ -381,7 +292,7 @@ fn a_policy_that_the_code_could_change_confines_nobody() {
 
 #[test]
 fn a_workspace_serves_one_process_and_survives_its_end() {
-    let place = Place::new(&[]);
+    let place = Place::with(&[]);
     let code =
         "import time\nopen('a', 'w').write('agent')\nprint('written', flush=True)\ntime.sleep(60)";
     let mut first = place
@@ -397,7 +308,7 @@ fn a_workspace_serves_one_process_and_survives_its_end() {
     )
     .unwrap();
     assert_eq!(line, "written\n");
-    let second = place.code(&["--name", "w"], "1");
+    let second = run_code(&place, &["--name", "w"], "1");
     assert_eq!(second.code, 66, "{}", second.stderr);
     assert!(second.stderr.contains("another process"), "{}", second.stderr);
     assert_eq!(place.run(&["session", "sync", "w"]).code, 2);
@@ -411,8 +322,9 @@ fn a_workspace_serves_one_process_and_survives_its_end() {
 
 #[test]
 fn changes_are_handed_on_as_an_archive() {
-    let place = Place::new(&[("gone", "1"), ("kept", "1")]);
-    place.code(
+    let place = Place::with(&[("gone", "1"), ("kept", "1")]);
+    run_code(
+        &place,
         &["--name", "w", "--dry-run"],
         "import os\nos.unlink('gone')\nopen('new', 'w').write('2')",
     );
@@ -423,7 +335,7 @@ fn changes_are_handed_on_as_an_archive() {
         "it is there"
     );
     assert_eq!(place.run(&["session", "discard", "w"]).code, 0);
-    assert!(place.read("gone").is_some() && place.workspaces().is_empty());
+    assert!(place.read("gone").is_some() && workspaces(&place).is_empty());
     let imported = place.run(&["session", "import", "x", "w.tar.zst", "--project", "project"]);
     assert_eq!(imported.code, 0, "{}", imported.stderr);
     assert_eq!(place.run(&["session", "sync", "x"]).code, 0);
@@ -431,15 +343,15 @@ fn changes_are_handed_on_as_an_archive() {
     fs::write(place.path("damaged"), "no archive").unwrap();
     let damaged = place.run(&["session", "import", "y", "damaged", "--project", "project"]);
     assert_eq!(damaged.code, 2, "{}", damaged.stderr);
-    assert!(place.workspaces().is_empty());
+    assert!(workspaces(&place).is_empty());
     assert_eq!(place.run(&["session", "diff", "none"]).code, 2);
 }
 
 #[test]
 fn a_workspace_whose_project_is_gone_can_be_handed_on_and_removed() {
-    let place = Place::new(&[("kept", "1")]);
+    let place = Place::with(&[("kept", "1")]);
     for name in ["v", "w"] {
-        place.code(&["--name", name, "--dry-run"], "open('new', 'w').write('2')");
+        run_code(&place, &["--name", name, "--dry-run"], "open('new', 'w').write('2')");
     }
     fs::rename(place.path("project"), place.path("elsewhere")).unwrap();
     for command in ["diff", "sync"] {
@@ -450,7 +362,7 @@ fn a_workspace_whose_project_is_gone_can_be_handed_on_and_removed() {
     assert_eq!(place.run(&["session", "rm", "v", "--discard"]).code, 0);
     let discarded = place.run(&["session", "discard", "w"]);
     assert_eq!(discarded.code, 0, "{}", discarded.stderr);
-    assert!(place.workspaces().is_empty());
+    assert!(workspaces(&place).is_empty());
     let args = ["session", "import", "x", "w.tar.zst", "--project", "elsewhere"];
     assert_eq!(place.run(&args).code, 0);
 }
@@ -464,7 +376,7 @@ fn a_live_session_brings_each_cells_changes_back() {
 }
 
 fn bring_each_cells_changes_back() {
-    let place = Place::new(&[("a", "1")]);
+    let place = Place::with(&[("a", "1")]);
     let mut child = place
         .command(&["repl", "--project", "project"])
         .stdin(Stdio::piped())
@@ -479,5 +391,5 @@ fn bring_each_cells_changes_back() {
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     assert_eq!(place.read("a").as_deref(), Some("2"), "{stderr}");
     assert_eq!(place.read("held").as_deref(), Some("first second"), "{stderr}");
-    assert!(place.workspaces().is_empty(), "{stderr}");
+    assert!(workspaces(&place).is_empty(), "{stderr}");
 }

@@ -1,16 +1,7 @@
 //! `run --tier` and `bash` with the real binary and real processes.
-#![cfg(target_os = "linux")]
-#![allow(clippy::disallowed_methods, reason = "these tests start the command and make its files")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "tests"
-)]
 
-#[path = "native/commands.rs"]
 mod commands;
+mod subprocess;
 
 use std::fs;
 use std::io::Write as _;
@@ -20,115 +11,49 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_fumehood");
+use crate::support::{BINARY, Place, Ran, cache};
 
 /// Tiers of the helper.
 const TIERS: [&str; 2] = ["landlock", "process"];
 
-struct Place {
-    root: TempDir,
-}
-
-struct Ran {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
-impl Place {
-    fn new(files: &[(&str, &str)]) -> Self {
-        let place = Self { root: tempfile::tempdir().unwrap() };
-        fs::create_dir(place.path("project")).unwrap();
-        for (name, text) in files {
-            let path = place.file(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        place
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.root.path().join(name)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.path("project").join(name)
-    }
-
-    fn read(&self, name: &str) -> Option<String> {
-        fs::read_to_string(self.file(name)).ok()
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let helper = Path::new(BINARY).with_file_name("fumehood-helper");
-        // Files of a checkout may be writable by a group.
-        let _ = fs::set_permissions(helper, fs::Permissions::from_mode(0o755));
-        let mut command = Command::new(BINARY);
-        command
-            .args(args)
-            .current_dir(self.root.path())
-            .env("FUMEHOOD_HOME", self.path("home"))
-            // Nothing is compiled for a real process.
-            .env("FUMEHOOD_CACHE_DIR", self.path("cache"))
-            .env("HOME", self.path("user"))
-            .env("HOST_SECRET", "do-not-pass-on")
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, args: &[&str]) -> Ran {
-        let output = self.command(args).output().unwrap();
-        Ran {
-            code: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
-    }
-
-    fn json(&self, args: &[&str]) -> Value {
-        let ran = self.run(args);
-        let value: Value = serde_json::from_str(&ran.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {} {}", ran.stdout, ran.stderr));
-        let schema = serde_json::from_str(include_str!("../../docs/result.schema.json")).unwrap();
-        let validator = jsonschema::validator_for(&schema).unwrap();
-        let errors: Vec<_> = validator.iter_errors(&value).map(|e| e.to_string()).collect();
-        assert!(errors.is_empty(), "{errors:?}\n{value:#}");
-        value
-    }
+fn json(place: &Place, args: &[&str]) -> Value {
+    place.run(args).result()
 }
 
 #[test]
 fn a_program_runs_with_the_machines_python() {
-    let place = Place::new(&[]);
+    let place = Place::new();
     for tier in TIERS {
         let code = "import sys, os, platform\n\
                     print(platform.python_implementation(), sys.argv[1:], sys.stdin.read())\n\
-                    print(os.environ.get('A'), os.environ.get('HOST_SECRET'), __name__)\n\
+                    print(os.environ.get('A'), os.environ.get('HOST_VARIABLE'), __name__)\n\
                     print('err', file=sys.stderr); sys.exit(7)";
         let mut child = place
             .command(&[
                 "run", "--tier", tier, "--env", "A=b", "--stdin", "-", "-c", code, "--", "x y",
             ])
+            .env("FUMEHOOD_CACHE_DIR", place.path("cache"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         child.stdin.take().unwrap().write_all(b"input").unwrap();
-        let output = child.wait_with_output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(text, "CPython ['x y'] input\nb None __main__\n", "{tier}: {error}");
-        assert_eq!((output.status.code(), error.as_str()), (Some(7), "err\n"), "{tier}");
+        let ran = Ran::from(child.wait_with_output().unwrap());
+        assert_eq!(
+            ran.stdout, "CPython ['x y'] input\nb None __main__\n",
+            "{tier}: {}",
+            ran.stderr
+        );
+        assert_eq!((ran.code, ran.stderr.as_str()), (7, "err\n"), "{tier}");
     }
     assert!(!place.path("cache").exists(), "nothing is compiled");
 }
 
 #[test]
 fn a_failure_shows_the_programs_own_lines() {
-    let place = Place::new(&[]);
+    let place = Place::new();
     fs::write(place.path("prog.py"), "def f():\n    return 1 / 0\n\nf()\n").unwrap();
     for tier in TIERS {
         let ran = place.run(&["run", "--tier", tier, "prog.py"]);
@@ -144,11 +69,11 @@ fn a_failure_shows_the_programs_own_lines() {
 
 #[test]
 fn the_result_is_that_of_every_tier() {
-    let place = Place::new(&[]);
+    let place = Place::new();
     fs::write(place.path("inputs.json"), "{\"n\": 6}").unwrap();
     for tier in TIERS {
         let more = ["run", "--json", "--tier", tier, "--input-json", "inputs.json"];
-        let value = place.json(&[&more[..], &["-c", "print(n * 7)"]].concat());
+        let value = json(&place, &[&more[..], &["-c", "print(n * 7)"]].concat());
         assert_eq!(value["outcome"], json!({ "kind": "completed" }), "{value:#}");
         assert_eq!((&value["stdout"], &value["tier"]), (&json!("42\n"), &json!(tier)));
         let controls = value["controls"].as_array().unwrap();
@@ -162,27 +87,41 @@ fn the_result_is_that_of_every_tier() {
         let shown = place.run(&["audit", "export", session]).stdout;
         let named = format!("\"tier\":\"{tier}\"");
         assert!(shown.contains("bash.run") && shown.contains(&named), "{shown}");
-        let value = place.json(&[
-            "run",
-            "--json",
-            "--tier",
-            tier,
-            "--timeout",
-            "4",
-            "-c",
-            "print('part', flush=True)\nimport time\ntime.sleep(60)",
-        ]);
+        let value = json(
+            &place,
+            &[
+                "run",
+                "--json",
+                "--tier",
+                tier,
+                "--timeout",
+                "4",
+                "-c",
+                "print('part', flush=True)\nimport time\ntime.sleep(60)",
+            ],
+        );
         assert_eq!(value["outcome"], json!({ "kind": "timeout", "clock": "wall" }));
         assert_eq!((&value["exit_code"], &value["stdout"]), (&json!(124), &json!("part\n")));
-        let value =
-            place.json(&["run", "--json", "--tier", tier, "--cpu", "1", "-c", "while True: pass"]);
+        let value = json(
+            &place,
+            &["run", "--json", "--tier", tier, "--cpu", "1", "-c", "while True: pass"],
+        );
         assert_eq!(value["outcome"], json!({ "kind": "timeout", "clock": "cpu" }), "{tier}");
-        let value = place.json(&[
-            "run", "--json", "--tier", tier, "--memory", "128", "-c",
-            "import time\nx = bytearray(400 << 20)\nx[::4096] = b'x' * len(x[::4096])\ntime.sleep(9)",
-        ]);
+        let value = json(
+            &place,
+            &[
+                "run",
+                "--json",
+                "--tier",
+                tier,
+                "--memory",
+                "128",
+                "-c",
+                "import time\nx = bytearray(400 << 20)\nx[::4096] = b'x' * len(x[::4096])\ntime.sleep(9)",
+            ],
+        );
         assert_eq!(value["outcome"], json!({ "kind": "memory_limit" }), "{tier} {value:#}");
-        let value = place.json(&["run", "--json", "--tier", tier, "-c", "raise ValueError('x')"]);
+        let value = json(&place, &["run", "--json", "--tier", tier, "-c", "raise ValueError('x')"]);
         assert_eq!((&value["outcome"]["kind"], &value["exit_code"]), (&json!("exit"), &json!(1)));
         assert!(value["stderr"].as_str().unwrap().ends_with("ValueError: x\n"));
     }
@@ -190,7 +129,7 @@ fn the_result_is_that_of_every_tier() {
 
 #[test]
 fn the_first_line_of_events_names_the_tier_that_runs() {
-    let place = Place::new(&[]);
+    let place = Place::new();
     let ran = place.run(&["run", "--json-lines", "--tier", "process", "-c", "print(1)"]);
     let lines: Vec<Value> =
         ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -213,41 +152,44 @@ fn holds(directory: &Path, wanted: &[u8]) -> Option<PathBuf> {
 
 #[test]
 fn records_have_no_arguments_variables_input_or_output_of_a_process() {
-    let place = Place::new(&[]);
+    let place = Place::new();
     fs::write(place.path("input"), "canary-input").unwrap();
     let code = "import os, sys\nprint('canary-output', sys.argv, os.environ['A'], input())";
     for tier in TIERS {
-        let value = place.json(&[
-            "run",
-            "--json",
-            "--tier",
-            tier,
-            "--env",
-            "A=canary-variable",
-            "--stdin",
-            "input",
-            "-c",
-            code,
-            "--",
-            "canary-argument",
-            "second",
-        ]);
+        let value = json(
+            &place,
+            &[
+                "run",
+                "--json",
+                "--tier",
+                tier,
+                "--env",
+                "A=canary-variable",
+                "--stdin",
+                "input",
+                "-c",
+                code,
+                "--",
+                "canary-argument",
+                "second",
+            ],
+        );
         assert!(value["stdout"].as_str().unwrap().contains("canary-argument"), "{value:#}");
         let log = place.run(&["audit", "export", value["session"].as_str().unwrap()]).stdout;
         assert!(log.contains("(arguments: 2)"), "{log}");
     }
     let command = "API_TOKEN=canary-token printf 'canary%s' -output";
-    let value = place.json(&["bash", "--json", "--tier", "process", command]);
+    let value = json(&place, &["bash", "--json", "--tier", "process", command]);
     assert_eq!(value["stdout"], "canary-output", "{value:#}");
     assert_eq!(holds(&place.path("home"), b"canary-"), None);
 }
 
 #[test]
 fn a_command_leaves_a_record_unless_none_is_wanted() {
-    let place = Place::new(&[]);
+    let place = Place::new();
     let quiet = place.run(&["bash", "--tier", "process", "--no-record", "exit 3"]);
     assert_eq!((quiet.code, place.path("home/sessions").exists()), (3, false), "{}", quiet.stderr);
-    let value = place.json(&["bash", "--json", "--tier", "process", "echo done; exit 3"]);
+    let value = json(&place, &["bash", "--json", "--tier", "process", "echo done; exit 3"]);
     let session = value["session"].as_str().unwrap();
     assert!(place.run(&["audit", "verify", session]).stdout.starts_with("intact"));
     assert!(place.run(&["audit", "export", session]).stdout.contains("echo done; exit 3"));
@@ -264,7 +206,7 @@ fn a_command_leaves_a_record_unless_none_is_wanted() {
 
 #[test]
 fn what_a_tier_cannot_give_is_refused_before_anything_runs() {
-    let place = Place::new(&[]);
+    let place = Place::new();
     let started = "import os; open('/tmp/started', 'w')";
     let refused = |args: &[&str]| {
         let ran = place.run(&[&["run", "--tier", "landlock"], args, &["-c", started]].concat());
@@ -304,7 +246,7 @@ fn what_a_tier_cannot_give_is_refused_before_anything_runs() {
 
 #[test]
 fn mounts_are_those_of_the_other_tiers() {
-    let place = Place::new(&[("f", "content\n")]);
+    let place = Place::with(&[("f", "content\n")]);
     let host = place.path("project").display().to_string();
     for (tier, at) in [("landlock", "/data"), ("process", host.as_str())] {
         let (only, both) = (format!("{at}={host}"), format!("{at}={host}:rw"));
@@ -315,7 +257,7 @@ fn mounts_are_those_of_the_other_tiers() {
             let ran = place.run(&["run", "--tier", tier, "--mount", &only, "-c", &code]);
             assert_eq!(ran.stdout, "content\n30\n", "{tier}: {}", ran.stderr);
         }
-        let value = place.json(&["run", "--json", "--tier", tier, "--mount", &both, "-c", &code]);
+        let value = json(&place, &["run", "--json", "--tier", tier, "--mount", &both, "-c", &code]);
         assert_eq!(value["stdout"], "content\nwritten\n", "{value:#}");
         let made = json!([format!("{at}/new-{tier}")]);
         let wanted = json!({ "created": made, "modified": [], "deleted": [] });
@@ -328,7 +270,7 @@ const CHANGES: &str = "printf new > new.txt; printf changed > changed.txt; rm go
                        printf deep > d/e/f; rm -r whole; mkdir whole; printf again > whole/z; touch kept.txt";
 
 fn project() -> Place {
-    Place::new(&[
+    Place::with(&[
         ("changed.txt", "old"),
         ("gone.txt", "x"),
         ("kept.txt", "kept"),
@@ -367,7 +309,7 @@ fn a_command_works_on_a_project_and_its_changes_come_back() {
         let hidden = "ls -a . sub | grep -c -e '^.env$' -e node_modules";
         let text = format!("{hidden}; {CHANGES}; pwd");
         let args = ["bash", "--json", "--tier", tier, "--project", "project", &text];
-        let value = place.json(&args);
+        let value = json(&place, &args);
         let said = value["stdout"].as_str().unwrap();
         let (count, at) = said.trim().split_once('\n').unwrap_or_else(|| panic!("{value:#}"));
         assert_eq!(count, "0", "secrets and what is left out are not seen: {value:#}");
@@ -389,7 +331,7 @@ fn what_is_left_out_stays_out_and_keeps_no_workspace() {
         let mode = fs::Permissions::from_mode(0o755);
         fs::set_permissions(place.path("project"), mode).unwrap();
         let text = "stat -c %a .; mkdir -p node_modules/new whole/__pycache__; touch node_modules/new/x whole/__pycache__/y; mkfifo pipe; ls node_modules";
-        let value = place.json(&["bash", "--json", "--tier", tier, "--project", "project", text]);
+        let value = json(&place, &["bash", "--json", "--tier", tier, "--project", "project", text]);
         // The top is as the project's, and what is made there is seen there.
         assert_eq!(value["stdout"], "755\nnew\n", "{value:#}");
         assert_eq!(value["project"]["state"], "synced", "{value:#}");
@@ -397,7 +339,7 @@ fn what_is_left_out_stays_out_and_keeps_no_workspace() {
         assert!(place.file("node_modules/m/index.js").exists());
         assert!(!place.file("whole/__pycache__").exists());
         let text = "mkdir -p node_modules/new && touch node_modules/new/x";
-        let value = place.json(&["bash", "--json", "--tier", tier, "--project", "project", text]);
+        let value = json(&place, &["bash", "--json", "--tier", tier, "--project", "project", text]);
         assert_eq!(value["project"]["unsynced"], false, "{value:#}");
     }
 }
@@ -411,7 +353,7 @@ fn a_native_program_works_on_a_project() {
              subprocess.run(['/bin/sh', '-c', {CHANGES:?}], check=True)\nprint(os.getcwd())"
         );
         let args = ["run", "--json", "--tier", tier, "--project", "project", "-c", &code];
-        let value = place.json(&args);
+        let value = json(&place, &args);
         let at = value["stdout"].as_str().unwrap().trim().to_owned();
         check_changes(&place, &value, &at);
     }
@@ -436,23 +378,8 @@ fn the_same_tree_is_python_s_and_bash_s() {
          print(bash('cat new.txt; ls by-python').stdout)\n\
          open('new.txt', 'w').write('new')\n"
     );
-    let mut command = place.command(&[
-        "run",
-        "--json",
-        "--policy",
-        "p.toml",
-        "--project",
-        "project",
-        "-c",
-        &code,
-    ]);
-    command.env(
-        "FUMEHOOD_CACHE_DIR",
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join("fumehood-cli-cache"),
-    );
-    let output = command.output().unwrap();
-    let value: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    let args = ["run", "--json", "--policy", "p.toml", "--project", "project", "-c", &code];
+    let value = json(&place, &args);
     let wanted = "p/work/project\n\nnew changed False ['z']\nnew+\n";
     assert_eq!(value["stdout"], wanted, "{value:#}");
     check_changes(&place, &value, "/work/project");
@@ -463,7 +390,7 @@ fn a_copy_for_a_tier_without_a_file_system_of_its_own_goes_on_by_name() {
     let place = project();
     let run = |text: &str| {
         let args = ["bash", "--json", "--tier", "process", "--project", "project", "--keep"];
-        place.json(&[&args[..], &["--name", "n", text]].concat())
+        json(&place, &[&args[..], &["--name", "n", text]].concat())
     };
     let value = run("echo 1 > one");
     assert_eq!(value["project"]["state"], "synced");
@@ -480,7 +407,7 @@ fn a_file_that_cannot_be_read_is_left_alone() {
         &["bash", "--json", "--project", "project", "echo x > new"][..],
         &["run", "--json", "--tier", "process", "--project", "project", "-c", "open('new', 'w')"],
     ] {
-        let value = place.json(command);
+        let value = json(&place, command);
         assert_eq!(value["project"]["state"], "synced", "{value:#}");
         let mode = fs::metadata(place.file("locked")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0);
@@ -494,7 +421,6 @@ fn a_file_that_cannot_be_read_is_left_alone() {
 /// or a user namespace can mount.
 #[test]
 fn a_full_disk_while_changes_are_brought_back_loses_nothing() {
-    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fumehood-cli-cache");
     let write =
         "open('big', 'wb').write(bytes(range(256)) * 8000); open('f', 'w').write('changed')";
     let bash =
@@ -504,7 +430,7 @@ fn a_full_disk_while_changes_are_brought_back_loses_nothing() {
         format!("run --json --tier landlock --project project -c \"{write}\""),
         format!("bash --json --project project {}", quoted(bash)),
     ] {
-        let place = Place::new(&[]);
+        let place = Place::new();
         let script = format!(
             "mount -t tmpfs -o size=512k tmpfs project || exit 99; printf mine > project/f; \
              \"$0\" {run} > result.json; ls -A project > left; cat project/f > f; \
@@ -517,9 +443,9 @@ fn a_full_disk_while_changes_are_brought_back_loses_nothing() {
         command
             .args(if root { &["-m"][..] } else { &["-Urm"] })
             .args(["sh", "-c", &script, BINARY])
-            .current_dir(place.root.path())
+            .current_dir(place.root())
             .env("FUMEHOOD_HOME", place.path("home"))
-            .env("FUMEHOOD_CACHE_DIR", &cache)
+            .env("FUMEHOOD_CACHE_DIR", cache())
             .env("HOME", place.path("user"));
         let output = command.output().unwrap();
         if output.status.code() == Some(99) || output.status.code() == Some(1) {
@@ -547,14 +473,14 @@ fn quoted(text: &str) -> String {
 
 #[test]
 fn a_command_and_its_limits() {
-    let place = Place::new(&[]);
+    let place = Place::new();
     let ran = place.run(&["bash", "echo out; echo err >&2; exit 3"]);
     assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (3, "out\n", "err\n"));
     let start = Instant::now();
-    let value = place.json(&["bash", "--json", "--timeout", "1", "echo a; sleep 60"]);
+    let value = json(&place, &["bash", "--json", "--timeout", "1", "echo a; sleep 60"]);
     assert!(start.elapsed() < Duration::from_secs(20));
     assert_eq!((&value["timed_out"], &value["stdout"]), (&json!(true), &json!("a\n")));
-    let value = place.json(&["bash", "--json", "kill -9 $$"]);
+    let value = json(&place, &["bash", "--json", "kill -9 $$"]);
     let ended = (&value["outcome"]["kind"], &value["exit_code"], &value["memory_exceeded"]);
     assert_eq!(ended, (&json!("exit"), &json!(137), &json!(false)));
     let ran = place.run(&["bash", "exit 124"]);
@@ -586,7 +512,7 @@ fn image(place: &Place) -> Option<String> {
         for l in $(ls $lib/lib-dynload/*.so | xargs ldd | grep -o '=> /[^ ]*' | cut -c4- | sort -u); do \
           mkdir -p r$(dirname $l); cp -Ln $l r$l; done; \
         tar -C r --owner=0 --group=0 -c . | docker import - fumehood-test:python";
-    let made = Command::new("bash").args(["-c", script]).current_dir(place.root.path()).output();
+    let made = Command::new("bash").args(["-c", script]).current_dir(place.root()).output();
     let made = made.unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     Some(String::from_utf8(made.stdout).unwrap().trim().to_owned())
@@ -597,7 +523,7 @@ fn a_container_is_a_tier_like_the_others() {
     let place = project();
     let Some(image) = image(&place) else { return };
     let tier = ["--json", "--tier", "docker", "--image", &image];
-    let run = |args: &[&str], first: &str| place.json(&[&[first], &tier[..], args].concat());
+    let run = |args: &[&str], first: &str| json(&place, &[&[first], &tier[..], args].concat());
     let code = "import sys, os\nprint(sys.stdin.read(), os.getuid() != 0)\nraise ValueError('x')";
     fs::write(place.path("in"), "input").unwrap();
     let value = run(&["--stdin", "in", "-c", code], "run");

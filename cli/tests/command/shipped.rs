@@ -1,10 +1,8 @@
 //! What must not be in the command that is shipped.
-#![allow(clippy::disallowed_methods, reason = "these tests start the command and read its file")]
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::process::Command;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_fumehood");
+use crate::support::BINARY;
 
 /// `fumehood_policies::weaken::MARK`, which only a build with that feature has;
 /// the test `weaken` compares both and finds it in its own programs.

@@ -1,13 +1,12 @@
 //! What commands of a program in the WASM tier see, or why it is not started.
 
 use std::fs;
-use std::path::Path;
 
-use super::Place;
+use crate::support::Place;
 
 #[test]
 fn inputs_and_mounts_are_python_s_and_bash_s() {
-    let place = Place::new(&[("f", "content")]);
+    let place = Place::with(&[("f", "content")]);
     let policy = "version = 1\nflags = \"extend\"\n[fs]\nmemory = \"read-write\"\n[bash]\naction = \"allow\"\n";
     fs::write(place.path("p.toml"), policy).unwrap();
     fs::create_dir(place.path("shared")).unwrap();
@@ -16,20 +15,13 @@ fn inputs_and_mounts_are_python_s_and_bash_s() {
                 bash('echo b > /data/new; echo x > /work/inputs/project/f')\n\
                 print(open('/data/new').read(), open('/work/inputs/project/f').read())";
     let args = ["run", "--policy", "p.toml", "--input", "project", "--mount", &shared, "-c", code];
-    let mut command = place.command(&args);
-    command.env(
-        "FUMEHOOD_CACHE_DIR",
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join("fumehood-cli-cache"),
-    );
-    let output = command.output().unwrap();
-    let (said, error) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(said, "content content\nb\n content\n", "{error}");
+    let ran = place.run(&args);
+    assert_eq!(ran.stdout, "content content\nb\n content\n", "{}", ran.stderr);
 }
 
 #[test]
 fn commands_that_could_not_see_what_the_program_sees_are_refused_before_it_starts() {
-    let place = Place::new(&[("f", "content")]);
+    let place = Place::with(&[("f", "content")]);
     let policy = |native: &str| {
         let text = format!(
             "version = 1\nflags = \"extend\"\n[bash]\naction = \"allow\"\n[native]\n{native}\n"

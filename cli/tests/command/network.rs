@@ -1,38 +1,13 @@
 //! The network on the command line: what is refused before anything runs, and
 //! rules that are proposed for what was denied.
-#![allow(clippy::disallowed_methods, reason = "these tests start the command and make its files")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-use std::path::Path;
-use std::process::{Command, Stdio};
-
 use serde_json::Value;
 
-struct Ran {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
-fn run_in(directory: &Path, args: &[&str]) -> Ran {
-    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("code-cache");
-    let output = Command::new(env!("CARGO_BIN_EXE_fumehood"))
-        .args(args)
-        .current_dir(directory)
-        .env("FUMEHOOD_CACHE_DIR", cache)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    Ran {
-        code: output.status.code().unwrap(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
-}
+use crate::support::Place;
 
 #[test]
 fn what_cannot_be_allowed_is_refused_by_name() {
-    let place = tempfile::tempdir().unwrap();
-    std::fs::write(place.path().join("not.pem"), "not a certificate").unwrap();
+    let place = Place::new();
+    std::fs::write(place.path("not.pem"), "not a certificate").unwrap();
     for args in [
         &["--allow", "https://a.example"][..],
         &["--allow", "a.example/x"],
@@ -49,7 +24,7 @@ fn what_cannot_be_allowed_is_refused_by_name() {
         &["--allow", "a.example", "--ca-file", "not.pem"],
     ] {
         let args: Vec<&str> = ["run", "-c", "print(1)"].iter().chain(args).copied().collect();
-        let ran = run_in(place.path(), &args);
+        let ran = place.run(&args);
         assert_eq!((ran.code, ran.stdout.as_str()), (64, ""), "{args:?}: {}", ran.stderr);
         assert_eq!(ran.stderr.lines().count(), 1, "{args:?}: {}", ran.stderr);
     }
@@ -57,7 +32,7 @@ fn what_cannot_be_allowed_is_refused_by_name() {
 
 #[test]
 fn what_a_policy_cannot_mean_is_refused_by_line_and_name() {
-    let place = tempfile::tempdir().unwrap();
+    let place = Place::new();
     for (rule, parts) in [
         ("hosts = \"a.example\"", &["p.toml:4:", "hosts", "list"][..]),
         ("hosts = [\"https://a.example\"]", &["p.toml:4:", "https://a.example"]),
@@ -73,8 +48,8 @@ fn what_a_policy_cannot_mean_is_refused_by_line_and_name() {
         ("hosts = [\"a.example\"]\nport = [443]", &["p.toml:5:", "port"]),
     ] {
         let text = format!("version = 1\n[[net]]\nid = \"n\"\n{rule}\n");
-        std::fs::write(place.path().join("p.toml"), text).unwrap();
-        let ran = run_in(place.path(), &["run", "--policy", "p.toml", "-c", "print(1)"]);
+        std::fs::write(place.path("p.toml"), text).unwrap();
+        let ran = place.run(&["run", "--policy", "p.toml", "-c", "print(1)"]);
         assert_eq!((ran.code, ran.stdout.as_str()), (64, ""), "{rule}: {}", ran.stderr);
         for part in parts {
             assert!(ran.stderr.contains(part), "{rule}: {part}: {}", ran.stderr);
@@ -107,8 +82,8 @@ tell("fetch", PermissionError, lambda: asyncio.run(fetch("https://denied.example
 
 #[test]
 fn a_denied_request_raises_what_its_library_raises_and_says_that_it_is_policy() {
-    let place = tempfile::tempdir().unwrap();
-    let ran = run_in(place.path(), &["run", "--no-record", "--json", "-c", DENIED]);
+    let place = Place::new();
+    let ran = place.run(&["run", "--no-record", "--json", "-c", DENIED]);
     assert_eq!(ran.code, 0, "{} {}", ran.stdout, ran.stderr);
     let result: Value = serde_json::from_str(&ran.stdout).unwrap();
     let names: Vec<_> = result["stdout"].as_str().unwrap().lines().collect();
@@ -127,11 +102,11 @@ fn a_denied_request_raises_what_its_library_raises_and_says_that_it_is_policy() 
 
 #[test]
 fn flags_do_not_widen_a_policy() {
-    let place = tempfile::tempdir().unwrap();
+    let place = Place::new();
     let policy = "version = 1\n[[net]]\nid = \"n\"\nhosts = [\"a.example\"]\n";
-    std::fs::write(place.path().join("policy.toml"), policy).unwrap();
+    std::fs::write(place.path("policy.toml"), policy).unwrap();
     let run = |host: &str| {
-        run_in(place.path(), &["run", "--policy", "policy.toml", "--allow", host, "-c", "print(1)"])
+        place.run(&["run", "--policy", "policy.toml", "--allow", host, "-c", "print(1)"])
     };
     assert_eq!(run("a.example").stdout, "1\n");
     let refused = run("b.example");
@@ -141,8 +116,8 @@ fn flags_do_not_widen_a_policy() {
 
 #[test]
 fn denied_requests_become_drafts_and_one_is_approved() {
-    let place = tempfile::tempdir().unwrap();
-    let file = |name: &str| place.path().join(name);
+    let place = Place::new();
+    let file = |name: &str| place.path(name);
     std::fs::write(file("policy.toml"), "version = 1\n").unwrap();
     let denials = serde_json::json!({"denials": [
         {"operation": "fetch", "target": "GET https://api.example.com/v1/x", "rule": "default-deny", "count": 3},
@@ -150,7 +125,7 @@ fn denied_requests_become_drafts_and_one_is_approved() {
         {"operation": "fs.read", "target": "/etc/passwd", "rule": "default-deny", "count": 1},
     ]});
     std::fs::write(file("result.json"), denials.to_string()).unwrap();
-    let drafts = run_in(place.path(), &["policy", "draft", "policy.toml", "result.json", "--json"]);
+    let drafts = place.run(&["policy", "draft", "policy.toml", "result.json", "--json"]);
     assert_eq!(drafts.code, 0, "{}", drafts.stderr);
     let drafts: Value = serde_json::from_str(&drafts.stdout).unwrap();
     let drafts = drafts["drafts"].as_array().unwrap();
@@ -160,16 +135,19 @@ fn denied_requests_become_drafts_and_one_is_approved() {
     let (id, token) = (public["id"].as_str().unwrap(), public["token"].as_str().unwrap());
     let approve = |token: &str| {
         let args = ["policy", "approve", "policy.toml", "result.json", id, "--token", token];
-        run_in(place.path(), &[&args[..], &["--into", "policy.toml"]].concat())
+        place.run(&[&args[..], &["--into", "policy.toml"]].concat())
     };
     let stale = approve("0");
     assert_eq!(stale.code, 1);
     assert!(stale.stderr.contains("stale"), "{}", stale.stderr);
     assert_eq!(approve(token).code, 0);
-    let explained = run_in(
-        place.path(),
-        &["policy", "explain", "policy.toml", "net GET https://api.example.com/v1/x", "--json"],
-    );
+    let explained = place.run(&[
+        "policy",
+        "explain",
+        "policy.toml",
+        "net GET https://api.example.com/v1/x",
+        "--json",
+    ]);
     let explained: Value = serde_json::from_str(&explained.stdout).unwrap();
     assert_eq!(explained["verdict"], "allow");
     // The policy is another one now, so the token is of nothing.
@@ -178,10 +156,10 @@ fn denied_requests_become_drafts_and_one_is_approved() {
     let other_id = other["id"].as_str().unwrap();
     let decide = |args: &[&str]| {
         let named = ["policy.toml", "result.json", other_id];
-        run_in(place.path(), &[&["policy", args[0]][..], &named, &args[1..]].concat())
+        place.run(&[&["policy", args[0]][..], &named, &args[1..]].concat())
     };
     // The policy has changed: the token has to be looked at again.
-    let again = run_in(place.path(), &["policy", "draft", "policy.toml", "result.json", "--json"]);
+    let again = place.run(&["policy", "draft", "policy.toml", "result.json", "--json"]);
     let again: Value = serde_json::from_str(&again.stdout).unwrap();
     let other = again["drafts"].as_array().unwrap().iter().find(|draft| draft["id"] == other_id);
     let token = other.unwrap()["token"].as_str().unwrap();
@@ -193,7 +171,7 @@ fn denied_requests_become_drafts_and_one_is_approved() {
     assert_eq!(decide(&["reject", "--reason", "again"]).code, 1);
     let text = std::fs::read_to_string(file("policy.toml")).unwrap();
     assert!(!text.contains("10.0.0.5"), "{text}");
-    let listed = run_in(place.path(), &["policy", "draft", "policy.toml", "result.json"]);
+    let listed = place.run(&["policy", "draft", "policy.toml", "result.json"]);
     assert_eq!(listed.code, 1, "{}", listed.stdout);
     assert!(listed.stdout.contains("# rejected: an internal") && !listed.stdout.contains('\u{1b}'));
     // Of many who decide at the same time, one is the first.
@@ -208,19 +186,17 @@ fn denied_requests_become_drafts_and_one_is_approved() {
 
 #[test]
 fn openshells_policies_are_read_and_refused_by_line() {
-    let place = tempfile::tempdir().unwrap();
-    let write = |text: &str| std::fs::write(place.path().join("p.yaml"), text).unwrap();
+    let place = Place::new();
+    let write = |text: &str| std::fs::write(place.path("p.yaml"), text).unwrap();
     write(
         "version: 1\nnetwork_policies:\n  a:\n    endpoints:\n      - {host: a.example, port: 443, access: read-only}\n",
     );
-    let explained = run_in(
-        place.path(),
-        &["policy", "explain", "p.yaml", "net GET https://a.example/", "--json"],
-    );
+    let explained =
+        place.run(&["policy", "explain", "p.yaml", "net GET https://a.example/", "--json"]);
     let explained: Value = serde_json::from_str(&explained.stdout).unwrap();
     assert_eq!(explained["verdict"], "allow");
     write("version: 1\nprocess: {run_as_user: sandbox}\n");
-    let refused = run_in(place.path(), &["run", "--policy", "p.yaml", "-c", "print(1)"]);
+    let refused = place.run(&["run", "--policy", "p.yaml", "-c", "print(1)"]);
     assert_eq!(refused.code, 64);
     assert!(
         refused.stderr.contains("p.yaml:2: `process` cannot be honoured here"),

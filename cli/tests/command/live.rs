@@ -1,74 +1,36 @@
 //! Approvals of a run that goes on, from other processes.
-#![allow(clippy::disallowed_methods, reason = "these tests start the command and make its files")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "tests"
-)]
-#![cfg(target_os = "linux")]
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-struct Place(tempfile::TempDir);
+use crate::support::{Place, Ran};
 
-impl Place {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("code-cache");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fumehood"));
-        command
-            .args(args)
-            .current_dir(self.0.path())
-            .env("FUMEHOOD_CACHE_DIR", cache)
-            .env("FUMEHOOD_HOME", self.path("home"))
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, args: &[&str]) -> (i32, String, String) {
-        told(self.command(args).output().unwrap())
-    }
-
-    fn start(&self, args: &[&str]) -> Child {
-        self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-    }
-
-    /// The drafts of the run, once there are so many.
-    fn drafts(&self, count: usize) -> Vec<Value> {
-        let started = Instant::now();
-        loop {
-            let (_, stdout, stderr) = self.run(&["policy", "draft", "last", "--json"]);
-            let drafts = serde_json::from_str::<Value>(&stdout).ok();
-            let drafts = drafts.and_then(|drafts| drafts["drafts"].as_array().cloned());
-            if let Some(drafts) = drafts.filter(|drafts| drafts.len() >= count) {
-                return drafts;
-            }
-            // The first run compiles the guest, beside other tests that do.
-            assert!(started.elapsed() < Duration::from_secs(300), "{stderr}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
+fn start(place: &Place, args: &[&str]) -> Child {
+    place.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-fn told(output: Output) -> (i32, String, String) {
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+fn end(child: Child) -> Ran {
+    child.wait_with_output().unwrap().into()
+}
+
+/// The drafts of the run, once there are so many.
+fn drafts_of(place: &Place, count: usize) -> Vec<Value> {
+    let started = Instant::now();
+    loop {
+        let ran = place.run(&["policy", "draft", "last", "--json"]);
+        let drafts = serde_json::from_str::<Value>(&ran.stdout).ok();
+        let drafts = drafts.and_then(|drafts| drafts["drafts"].as_array().cloned());
+        if let Some(drafts) = drafts.filter(|drafts| drafts.len() >= count) {
+            return drafts;
+        }
+        assert!(started.elapsed() < Duration::from_secs(300), "{}", ran.stderr);
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// A server that says hello.
@@ -111,9 +73,11 @@ fn a_rule_that_is_approved_holds_for_the_next_request() {
     let place = Place::new();
     std::fs::write(place.path("policy.toml"), "version = 1\n").unwrap();
     std::fs::write(place.path("agent.py"), program(at, elsewhere)).unwrap();
-    let child =
-        place.start(&["run", "--live", "--policy", "policy.toml", "--timeout", "120", "agent.py"]);
-    let drafts = place.drafts(2);
+    let child = start(
+        &place,
+        &["run", "--live", "--policy", "policy.toml", "--timeout", "120", "agent.py"],
+    );
+    let drafts = drafts_of(&place, 2);
     let first = find(&drafts, &format!("ports = [{}]", at.port()));
     let other = find(&drafts, &format!("ports = [{}]", elsewhere.port()));
     assert!(first["notes"].to_string().contains("internal address"));
@@ -128,32 +92,32 @@ fn a_rule_that_is_approved_holds_for_the_next_request() {
         place.run(&[&["policy", which, "last", field(draft, "id")][..], more].concat())
     };
     // Rejected, and approved from elsewhere afterwards.
-    assert_eq!(decide("reject", other, &["--reason", "not needed"]).0, 0);
-    let (code, _, stderr) = decide("approve", other, &["--token", field(other, "token")]);
+    assert_eq!(decide("reject", other, &["--reason", "not needed"]).code, 0);
+    let Ran { code, stderr, .. } = decide("approve", other, &["--token", field(other, "token")]);
     assert_eq!(code, 1);
     assert!(stderr.contains("was rejected before; nothing was changed"), "{stderr}");
     // With another draft's token, or none's.
     for token in [field(other, "token"), "0", ""] {
-        let (code, _, stderr) = decide("approve", first, &["--token", token]);
+        let Ran { code, stderr, .. } = decide("approve", first, &["--token", token]);
         assert_eq!(code, 1);
         assert!(stderr.contains("stale"), "{stderr}");
     }
-    assert_eq!(place.run(&["policy", "approve", "last", "draft-9", "--token", "0"]).0, 1);
+    assert_eq!(place.run(&["policy", "approve", "last", "draft-9", "--token", "0"]).code, 1);
     let approve = ["--token", field(first, "token"), "--into", "next.toml"];
-    let (code, _, stderr) = decide("approve", first, &approve);
+    let Ran { code, stderr, .. } = decide("approve", first, &approve);
     assert_eq!(code, 0, "{stderr}");
     assert!(stderr.contains("as generation 2"), "{stderr}");
     // Twice.
-    let (code, _, stderr) = decide("approve", first, &approve);
+    let Ran { code, stderr, .. } = decide("approve", first, &approve);
     assert_eq!(code, 1);
     assert!(stderr.contains("was approved before; nothing was changed"), "{stderr}");
     // The second path of the same place is a draft of its own.
-    let drafts = place.drafts(3);
+    let drafts = drafts_of(&place, 3);
     let second = find(&drafts, "/second");
     assert_ne!(second["id"], first["id"]);
-    assert_eq!(decide("approve", second, &["--token", field(second, "token")]).0, 0);
+    assert_eq!(decide("approve", second, &["--token", field(second, "token")]).code, 0);
     let session = {
-        let (code, stdout, stderr) = told(child.wait_with_output().unwrap());
+        let Ran { code, stdout, stderr } = end(child);
         assert_eq!((code, stdout.as_str()), (0, "hello\nhello\n"), "{stderr}");
         for draft in &drafts {
             assert!(
@@ -164,7 +128,7 @@ fn a_rule_that_is_approved_holds_for_the_next_request() {
     };
     // After its end nothing is decided any more.
     let token = field(second, "token");
-    let (code, _, stderr) =
+    let Ran { code, stderr, .. } =
         place.run(&["policy", "approve", &session, "draft-3", "--token", token]);
     assert_eq!(code, 2);
     assert!(stderr.contains("no running session"), "{stderr}");
@@ -176,7 +140,7 @@ fn a_rule_that_is_approved_holds_for_the_next_request() {
     )
     .unwrap();
     assert_eq!(log.matches("\"policy.replace\"").count(), 2);
-    assert_eq!(place.run(&["audit", "verify", &session]).0, 0);
+    assert_eq!(place.run(&["audit", "verify", &session]).code, 0);
 }
 
 #[test]
@@ -187,13 +151,13 @@ fn arguments_and_ceiling_stay_when_a_rule_is_approved() {
         "import time, urllib.request\nend = time.time() + 60\nwhile time.time() < end:\n    try:\n        print(urllib.request.urlopen('http://{at}/x').read())\n        break\n    except OSError:\n        time.sleep(0.05)\n"
     );
     // No policy: the arguments are one, and a draft is added to it.
-    let child = place.start(&["run", "--live", "--allow", "a.example", "-c", &code]);
-    let drafts = place.drafts(1);
+    let child = start(&place, &["run", "--live", "--allow", "a.example", "-c", &code]);
+    let drafts = drafts_of(&place, 1);
     let token = field(&drafts[0], "token");
-    let (code_of, _, stderr) =
+    let Ran { code: code_of, stderr, .. } =
         place.run(&["policy", "approve", "last", "draft-1", "--token", token]);
     assert_eq!(code_of, 0, "{stderr}");
-    assert_eq!(told(child.wait_with_output().unwrap()).1, "b'hello'\n");
+    assert_eq!(end(child).stdout, "b'hello'\n");
     // A ceiling is not lifted by a rule below it.
     std::fs::write(
         place.path("ceiling.toml"),
@@ -201,15 +165,15 @@ fn arguments_and_ceiling_stay_when_a_rule_is_approved() {
     )
     .unwrap();
     let code = code.replace("+ 60", "+ 6");
-    let child = place.start(&["run", "--live", "--ceiling", "ceiling.toml", "-c", &code]);
-    let drafts = place.drafts(1);
+    let child = start(&place, &["run", "--live", "--ceiling", "ceiling.toml", "-c", &code]);
+    let drafts = drafts_of(&place, 1);
     let token = field(&drafts[0], "token");
-    let (approved, _, stderr) =
+    let Ran { code: approved, stderr, .. } =
         place.run(&["policy", "approve", "last", "draft-1", "--token", token]);
     assert_eq!(approved, 1, "{stderr}");
     assert!(stderr.contains("is denied all the same (rule default-deny)"), "{stderr}");
     assert!(!stderr.contains("holds from the next request"), "{stderr}");
-    assert_eq!(told(child.wait_with_output().unwrap()).1, "");
+    assert_eq!(end(child).stdout, "");
 }
 
 #[test]
@@ -220,7 +184,7 @@ fn a_run_whose_code_could_approve_itself_takes_no_approvals() {
     std::fs::write(place.path("p.yaml"), "version: 1\n").unwrap();
     std::fs::create_dir(place.path("home")).unwrap();
     std::fs::set_permissions(place.path("home"), PermissionsExt::from_mode(0o700)).unwrap();
-    let mount = format!("/m={}", place.0.path().display());
+    let mount = format!("/m={}", place.root().display());
     for (args, code, part) in [
         (&["--mount", mount.as_str()][..], 66, "in reach of the code"),
         (&["--policy", "native.toml"], 66, "`process`"),
@@ -229,7 +193,7 @@ fn a_run_whose_code_could_approve_itself_takes_no_approvals() {
         (&["--no-record"], 64, "--no-record"),
     ] {
         let args = [&["run", "--live", "-c", "print(1)"][..], args].concat();
-        let (got, stdout, stderr) = place.run(&args);
+        let Ran { code: got, stdout, stderr } = place.run(&args);
         assert_eq!((got, stdout.as_str()), (code, ""), "{args:?}: {stderr}");
         assert!(stderr.contains(part), "{args:?}: {stderr}");
     }
@@ -237,11 +201,11 @@ fn a_run_whose_code_could_approve_itself_takes_no_approvals() {
     let sockets = left.filter(|entry| entry.file_name().to_string_lossy().starts_with("live-"));
     assert_eq!(sockets.count(), 0);
     // One that was not asked to.
-    assert_eq!(place.run(&["run", "-c", "print(1)"]).0, 0);
-    let (code, _, stderr) = place.run(&["policy", "draft", "last"]);
+    assert_eq!(place.run(&["run", "-c", "print(1)"]).code, 0);
+    let Ran { code, stderr, .. } = place.run(&["policy", "draft", "last"]);
     assert_eq!(code, 2);
     assert!(stderr.contains("--live"), "{stderr}");
     for name in ["../x", "", "nobody"] {
-        assert_eq!(place.run(&["policy", "draft", name]).0, 2, "{name}");
+        assert_eq!(place.run(&["policy", "draft", name]).code, 2, "{name}");
     }
 }

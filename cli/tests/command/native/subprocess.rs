@@ -1,0 +1,98 @@
+//! Python's `subprocess` in WebAssembly, whose commands run in a native tier.
+
+use super::TIERS;
+use crate::support::Place;
+
+/// What usual code does with the module, and what it prints.
+const USUAL: &[(&str, &str)] = &[
+    (
+        "r = sp.run(['printf', '%s|', 'a b', \"it's\", '$HOME'], capture_output=True, text=True)\n\
+         print(r.returncode, r.stdout, repr(r.stderr))",
+        "0 a b|it's|$HOME| ''",
+    ),
+    (
+        "print(sp.check_output('echo $((6 * 7)); echo err >&2', shell=True, stderr=sp.STDOUT))",
+        "b'42\\nerr\\n'",
+    ),
+    (
+        "try: sp.run(['sh', '-c', 'exit 3'], check=True)\n\
+         except sp.CalledProcessError as error: print(error.returncode, error)",
+        "3 Command ['sh', '-c', 'exit 3'] returned non-zero exit status 3.",
+    ),
+    (
+        "try: sp.run(['no-such-program-x'])\n\
+         except FileNotFoundError as error: print(error.filename)",
+        "no-such-program-x",
+    ),
+    (
+        "try: sp.run('echo before; sleep 60', shell=True, timeout=1, stdout=sp.PIPE)\n\
+         except sp.TimeoutExpired as error: print(error.timeout, error.output)",
+        "1 b'before\\n'",
+    ),
+    (
+        "with sp.Popen(['cat'], stdin=sp.PIPE, stdout=sp.PIPE) as p: print(p.communicate(b'piped'))",
+        "(b'piped', None)",
+    ),
+    ("p = sp.Popen('exit 4', shell=True)\nprint(p.wait(), p.poll(), p.returncode)", "4 4 4"),
+    ("print(sp.getstatusoutput('echo x; exit 2'))", "(2, 'x')"),
+    ("print(sp.call(['true']), sp.check_call(['true']))", "0 0"),
+    ("sp.run(['echo', 'inherited'])", "inherited"),
+    (
+        "print(sp.run('tr a-z A-Z', shell=True, input='text', text=True, stdout=sp.PIPE).stdout)",
+        "TEXT",
+    ),
+    (
+        "with open('/tmp/out', 'wb') as file: sp.run(['echo', 'to a file'], stdout=file)\n\
+         print(open('/tmp/out').read(), end='')",
+        "to a file",
+    ),
+    (
+        "print(sp.run('echo $A', shell=True, env={'A': 'given'}, capture_output=True).stdout)",
+        "b'given\\n'",
+    ),
+];
+
+/// Runs Python in WebAssembly with commands in a tier; output and error output.
+fn python(place: &Place, tier: &str, code: &str) -> (String, String) {
+    let policy = format!(
+        "version = 1\nflags = \"extend\"\n[fs]\nmemory = \"read-write\"\n\
+         [bash]\naction = \"allow\"\n[native]\ntiers = [\"{tier}\"]\n"
+    );
+    place.write("p.toml", &policy);
+    let ran = place.run(&["run", "--no-record", "--policy", "p.toml", "-c", code]);
+    (ran.stdout, ran.stderr)
+}
+
+#[test]
+fn usual_code_with_subprocess_runs_in_the_tier() {
+    let place = Place::new();
+    for tier in TIERS {
+        let (mut code, mut wanted) = ("import subprocess as sp\n".to_owned(), String::new());
+        for (statement, printed) in USUAL {
+            code.push_str(&format!("{statement}\n"));
+            wanted.push_str(&format!("{printed}\n"));
+        }
+        let (stdout, stderr) = python(&place, tier, &code);
+        assert_eq!(stdout, wanted, "{tier}: {stderr}");
+    }
+}
+
+#[test]
+fn output_that_is_not_whole_is_warned_of_each_time() {
+    let place = Place::new();
+    let code = "import subprocess as sp, warnings\n\
+        big = ['head', '-c', '40000000', '/dev/zero']\n\
+        shell = {'shell': True, 'stderr': sp.STDOUT}\n\
+        for _ in range(2): print(len(sp.check_output(big)))\n\
+        print(len(sp.check_output('head -c 40000000 /dev/zero >&2', **shell)))\n\
+        warnings.simplefilter('error')\n\
+        try: sp.run(big, capture_output=True)\n\
+        except RuntimeWarning: print('raised')\n";
+    let (stdout, stderr) = python(&place, "process", code);
+    let lines: Vec<&str> = stdout.lines().collect();
+    let kept: u64 = lines[0].parse().unwrap_or_else(|_| panic!("{stdout} {stderr}"));
+    assert!(kept > 1 << 20 && kept < 40_000_000, "{kept}");
+    assert_eq!(lines, [lines[0], lines[0], lines[0], "raised"], "{stderr}");
+    let wanted = format!("RuntimeWarning: the last {} bytes of the output of", 40_000_000 - kept);
+    assert_eq!(stderr.matches(&wanted).count(), 3, "{stderr}");
+}
