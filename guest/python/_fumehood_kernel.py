@@ -63,6 +63,17 @@ def reseed(seed):
     _generators.reseed(seed)
 
 
+_lines_of_other_code = linecache._getlines_from_code
+
+
+def _lines_of_code(code):
+    """Find the lines of code that is in no file: those of its own cell."""
+    source = _fumehood.cell_source(code)
+    if source is None:
+        return _lines_of_other_code(code)
+    return [f"{line}\n" for line in source.replace("\r\n", "\n").split("\n")]
+
+
 class _Generators:
     """Knows the `random.Random` objects whose seed nobody chose."""
 
@@ -289,6 +300,7 @@ def _install():
     _fumehood_patches.install_late()
     _fumehood_http.install()
     _fumehood_missing.install()
+    linecache._getlines_from_code = _lines_of_code
     builtins.bash = bash
     builtins.display = display
     builtins.fetch = fetch

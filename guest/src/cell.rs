@@ -8,7 +8,7 @@
 use crate::guest::Kernel;
 use fumehood_guest_abi::{ErrorInfo, Exec, ExecResult, Mode, Status};
 use rustpython_vm::builtins::{PyBaseExceptionRef, PyCode, PyInt, PyStr, PyTuple};
-use rustpython_vm::bytecode::{BorrowedConstant, CodeFlags, Constant as _};
+use rustpython_vm::bytecode::CodeFlags;
 use rustpython_vm::{AsObject, PyObject, PyObjectRef, PyRef, PyResult, VirtualMachine, compiler};
 
 /// Runs `exec` in the namespace of `kernel`.
@@ -35,13 +35,14 @@ fn evaluate(exec: &Exec, kernel: &Kernel, vm: &VirtualMachine) -> PyResult<PyObj
     }
     let source = decode(exec, kernel, vm)?;
     let code = compile(exec, &source, vm)?;
-    remember(exec, &code, &source, kernel, vm)?;
+    let is_definition = exec.mode == Mode::Cell && ends_in_definition(&source);
+    remember(exec, code.clone(), source, kernel, vm)?;
     let is_coroutine = code.flags.contains(CodeFlags::COROUTINE);
     let mut value = vm.run_code_obj(code, kernel.scope.clone())?;
     if is_coroutine {
         value = kernel.call("run_coroutine", (value,), vm)?;
     }
-    if exec.mode == Mode::Script || (!vm.is_none(&value) && ends_in_definition(&source)) {
+    if exec.mode == Mode::Script || is_definition {
         return Ok(vm.ctx.none());
     }
     Ok(value)
@@ -74,43 +75,29 @@ fn compile(exec: &Exec, source: &str, vm: &VirtualMachine) -> PyResult<PyRef<PyC
         .map_err(|error| error.into_pyexception(vm, Some(source)))
 }
 
-/// Gives `linecache` the lines of a source: `linecache._register_code`, without
-/// running Python for each cell.
+/// Keeps a source for tracebacks. A name such as `<cell>` comes again with
+/// another, so that only the lines of real names go where `linecache` looks
+/// first.
 fn remember(
     exec: &Exec,
-    code: &PyCode,
-    source: &str,
+    code: PyRef<PyCode>,
+    source: String,
     kernel: &Kernel,
     vm: &VirtualMachine,
 ) -> PyResult<()> {
     let context = &vm.ctx;
-    let lines = source.lines().map(|line| context.new_str(format!("{line}\n")).into());
-    let filename = PyObjectRef::from(context.new_str(exec.filename.as_str()));
-    let entry = PyObjectRef::from(context.new_tuple(vec![
-        context.new_int(source.len()).into(),
-        context.none(),
-        context.new_list(lines.collect()).into(),
-        filename.clone(),
-    ]));
-    // A name such as `<cell>` may come again with other lines.
     if !exec.filename.starts_with('<') {
-        kernel.file_lines.set_item(exec.filename.as_str(), entry.clone(), vm)?;
+        let lines = source.lines().map(|line| context.new_str(format!("{line}\n")).into());
+        let entry = context.new_tuple(vec![
+            context.new_int(source.len()).into(),
+            context.none(),
+            context.new_list(lines.collect()).into(),
+            context.new_str(exec.filename.as_str()).into(),
+        ]);
+        kernel.file_lines.set_item(exec.filename.as_str(), entry.into(), vm)?;
     }
-    let mut rest = vec![&code.code];
-    while let Some(code) = rest.pop() {
-        let first = code.first_line_number.map_or(0, |line| line.get());
-        let key = PyObjectRef::from(context.new_tuple(vec![
-            filename.clone(),
-            code.qualname.to_owned().into(),
-            context.new_int(first).into(),
-        ]));
-        kernel.code_lines.set_item(&*key, entry.clone(), vm)?;
-        for constant in code.constants.iter() {
-            if let BorrowedConstant::Code { code } = constant.borrow_constant() {
-                rest.push(code);
-            }
-        }
-    }
+    let gone = kernel.sources.borrow_mut().push(code, source);
+    drop(gone);
     Ok(())
 }
 

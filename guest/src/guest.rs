@@ -4,16 +4,17 @@
 //! Invariant: the interpreter exists from [`initialise`] on and is never
 //! rebuilt; every call finds it idle (no cell is running).
 
+use crate::sources::Sources;
 use crate::{cell, errors, files, host, native};
 use fumehood_guest_abi::{Exec, ExecResult, FIXED_ENVIRONMENT, Mode, Resume, WORKING_DIRECTORY};
 use malachite_bigint::{BigInt, Sign};
-use rustpython_vm::builtins::{PyDictRef, PyListRef, PyModule};
+use rustpython_vm::builtins::{PyCode, PyDictRef, PyListRef, PyModule};
 use rustpython_vm::frozen::FrozenLib;
 use rustpython_vm::function::IntoFuncArgs;
 use rustpython_vm::scope::Scope;
 use rustpython_vm::vm::Settings;
 use rustpython_vm::{AsObject, Interpreter, PyObjectRef, PyRef, PyResult, VirtualMachine};
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 
 /// The frozen standard library and overlay, made by the build script.
 const LIBRARY: &FrozenLib =
@@ -43,8 +44,8 @@ pub(crate) struct Kernel {
     pub(crate) scope: Scope,
     /// `linecache.cache`: lines by file name.
     pub(crate) file_lines: PyDictRef,
-    /// `linecache._interactive_cache`: lines by code object.
-    pub(crate) code_lines: PyDictRef,
+    /// The latest sources, for tracebacks.
+    pub(crate) sources: RefCell<Sources>,
     /// `sys.argv`.
     arguments: PyListRef,
     /// `sys.path`.
@@ -137,7 +138,15 @@ pub(crate) fn initialise() {
             max_value_bytes: 1024,
         });
     }
-    with_guest(|guest, vm| guest.kernel.call("settle", (), vm).is_ok());
+    with_guest(|guest, vm| {
+        guest.kernel.sources.borrow_mut().clear();
+        guest.kernel.call("settle", (), vm).is_ok()
+    });
+}
+
+/// The source that code was made of, if it is among the latest.
+pub(crate) fn source_of(code: &PyCode) -> Option<String> {
+    GUEST.with(|slot| slot.get()?.kernel.sources.borrow().get(code).map(str::to_owned))
 }
 
 /// Tells the instance who it is. False when the interpreter could not.
@@ -212,7 +221,7 @@ fn load_kernel(vm: &VirtualMachine) -> PyResult<Kernel> {
     let environment = vm.import("os", 0)?.get_attr("environ", vm)?.get_attr("_data", vm)?;
     let kernel = Kernel {
         file_lines: linecache.get_attr("cache", vm)?.try_into_value(vm)?,
-        code_lines: linecache.get_attr("_interactive_cache", vm)?.try_into_value(vm)?,
+        sources: RefCell::new(Sources::new()),
         arguments: sys.get_attr("argv", vm)?.try_into_value(vm)?,
         import_path: sys.get_attr("path", vm)?.try_into_value(vm)?,
         environment: environment.try_into_value(vm)?,

@@ -24,4 +24,5 @@ mod heap;
 mod host;
 mod json;
 mod native;
+mod sources;
 mod tools;

@@ -38,14 +38,14 @@ mod _fumehood {
     use super::raised;
     use crate::tools::{self, Started};
     use crate::host::Failure;
-    use crate::{files, host};
+    use crate::{files, guest, host};
     use fumehood_guest_abi::{BashCall, BashReply, CallError, Display, ToolName, ToolReply, ToolSearch, ToolSummary};
     use fumehood_guest_abi::{decode, encode, op};
-    use rustpython_vm::builtins::{PyBytesRef, PyTypeRef, PyUtf8StrRef};
+    use rustpython_vm::builtins::{PyBytesRef, PyCode, PyTypeRef, PyUtf8StrRef};
     use rustpython_vm::function::{ArgBytesLike, FuncArgs};
     use rustpython_derive::pyclass;
     use rustpython_vm::types::{Callable, Representable};
-    use rustpython_vm::{AsObject, Py, PyObjectRef, PyPayload, PyResult};
+    use rustpython_vm::{AsObject, Py, PyObjectRef, PyPayload, PyRef, PyResult};
     use rustpython_vm::{TryFromObject, VirtualMachine};
     use std::cell::{OnceCell, RefCell};
 
@@ -269,6 +269,12 @@ mod _fumehood {
                 Ok((None, vm.ctx.new_tuple(parts).into()))
             }
         }
+    }
+
+    /// The source that code was made of, if it is among the latest cells.
+    #[pyfunction]
+    fn cell_source(code: PyRef<PyCode>) -> Option<String> {
+        guest::source_of(&code)
     }
 
     /// Gives the time zone database; see `vendor/tzdata/generate.py`.
