@@ -7,15 +7,25 @@
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
+/// A variable that names something. What was named is used, or refused by name,
+/// but never passed over.
+fn named(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// A directory of the platform, whose relative names count for nothing (XDG
+/// Base Directory Specification).
+fn platform(name: &str) -> Option<PathBuf> {
+    named(name).filter(|directory| directory.is_absolute())
+}
+
 /// The user's directory for compiled code: `$FUMEHOOD_CACHE_DIR`, else
 /// `$XDG_CACHE_HOME/fumehood`, else `$HOME/.cache/fumehood`; `None` without any.
 pub(crate) fn cache_directory() -> Option<PathBuf> {
-    let absolute = |name: &str| {
-        std::env::var_os(name).map(PathBuf::from).filter(|directory| directory.is_absolute())
-    };
-    absolute("FUMEHOOD_CACHE_DIR")
-        .or_else(|| absolute("XDG_CACHE_HOME").map(|directory| directory.join("fumehood")))
-        .or_else(|| absolute("HOME").map(|directory| directory.join(".cache/fumehood")))
+    named("FUMEHOOD_CACHE_DIR")
+        .map(|directory| std::path::absolute(&directory).unwrap_or(directory))
+        .or_else(|| platform("XDG_CACHE_HOME").map(|directory| directory.join("fumehood")))
+        .or_else(|| platform("HOME").map(|directory| directory.join(".cache/fumehood")))
 }
 
 /// A variable of the host; its value if that is not text.
@@ -54,16 +64,11 @@ pub(crate) fn is_file(path: &Path) -> bool {
 /// itself writes nothing there unless it is asked to.
 #[must_use]
 pub fn records_location() -> Option<PathBuf> {
-    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let absolute = |name: &str| named(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let platform = if cfg!(target_os = "macos") {
-        absolute("HOME").map(|home| home.join("Library/Application Support"))
+    let data = if cfg!(target_os = "macos") {
+        platform("HOME").map(|home| home.join("Library/Application Support"))
     } else {
-        let data = absolute("XDG_DATA_HOME");
-        data.or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
+        let data = platform("XDG_DATA_HOME");
+        data.or_else(|| platform("HOME").map(|home| home.join(".local/share")))
     };
-    // What was named is used, or refused by name, but never passed over.
-    named("FUMEHOOD_HOME")
-        .map(PathBuf::from)
-        .or_else(|| platform.map(|directory| directory.join("fumehood")))
+    named("FUMEHOOD_HOME").or_else(|| data.map(|directory| directory.join("fumehood")))
 }

@@ -511,6 +511,12 @@ fn compiled_code_is_made_checked_used_and_removed() {
     assert_eq!(cleared["removed"].as_array().unwrap().len(), 1);
     assert!(own.join("mine.txt").exists());
     assert_eq!(bare(&["cache", "info"]).code, 2);
+    // A name is used as it was given, and not passed over for another place.
+    let mut info = command(&["cache", "info", "--json"]);
+    let output = info.env("FUMEHOOD_CACHE_DIR", "cache").current_dir(directory.path()).output();
+    let info: Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+    let named = info["directory"].as_str().unwrap();
+    assert_eq!(Path::new(named), std::fs::canonicalize(own).unwrap());
 }
 
 #[test]

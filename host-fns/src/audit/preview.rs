@@ -102,23 +102,29 @@ pub(crate) fn command_preview(command: &str) -> String {
 }
 
 /// The text of a command without what looks secret: values of variables and
-/// options whose names say so, what follows such an option or header, and
-/// words that look like keys.
+/// options whose names say so, what follows such an option or header, all of it
+/// up to the end of the quotes it is in, and words that look like keys.
 fn redact(command: &str) -> String {
     let mut text = String::with_capacity(command.len());
     // How many words the one before makes secret.
     let mut hidden = 0_u8;
+    // The quote that is open, and whether what it holds is secret.
+    let mut quote = None;
+    let mut in_secret = false;
     for word in command.split_inclusive(char::is_whitespace) {
         let bare = word.trim_end();
         let space = word.get(bare.len()..).unwrap_or_default();
+        quote = quote_after(quote, bare);
         match secret_value(bare) {
-            _ if hidden > 0 && !bare.is_empty() => {
+            _ if (in_secret || hidden > 0) && !bare.is_empty() => {
                 let scheme = bare.trim_matches(['\'', '"']).to_lowercase();
                 let is_scheme = matches!(scheme.as_str(), "bearer" | "basic" | "token");
                 hidden = u8::from(is_scheme && hidden > 1);
+                in_secret = quote.is_some();
                 text.push_str(if is_scheme { bare } else { HIDDEN });
             }
             Some(start) => {
+                in_secret = quote.is_some();
                 text.push_str(bare.get(..start).unwrap_or_default());
                 text.push_str(HIDDEN);
             }
@@ -127,6 +133,7 @@ fn redact(command: &str) -> String {
                 let is_header = bare.ends_with(':');
                 if has_secret_name(bare) && (bare.starts_with('-') || is_header) {
                     hidden = if is_header { 2 } else { 1 };
+                    in_secret = is_header && quote.is_some();
                 }
                 text.push_str(bare);
             }
@@ -134,6 +141,20 @@ fn redact(command: &str) -> String {
         text.push_str(space);
     }
     text
+}
+
+/// The quote that is open behind a word, given the one before it.
+fn quote_after(mut quote: Option<char>, word: &str) -> Option<char> {
+    let mut characters = word.chars();
+    while let Some(c) = characters.next() {
+        match (quote, c) {
+            (None | Some('"'), '\\') => drop(characters.next()),
+            (None, '\'' | '"') => quote = Some(c),
+            (Some(open), c) if open == c => quote = None,
+            _ => {}
+        }
+    }
+    quote
 }
 
 /// Where the value begins that a secret name within the word gives.
@@ -248,6 +269,26 @@ mod tests {
             assert!(!redact(secret).contains("hunter2"), "{secret}: {}", redact(secret));
         }
         assert_eq!(redact("A_KEY=x ls"), "A_KEY=<hidden> ls");
+    }
+
+    #[test]
+    fn a_secret_of_several_words_is_hidden_to_the_end_of_its_quotes() {
+        for secret in [
+            "DB_PASSWORD='correct hunter2 hunter2' run shown",
+            "docker run -e \"DB_PASSWORD=correct hunter2\" shown",
+            "mysql --password 'correct hunter2' shown",
+            "mysql --password=\"correct \\\" hunter2\" shown",
+            "curl -H 'Authorization: Bearer a b hunter2' shown",
+            "curl -H \"X-Api-Key: a hunter2\" shown",
+            "sh -c \"API_TOKEN='a hunter2' run\" shown",
+        ] {
+            let text = redact(secret);
+            assert!(!text.contains("hunter2") && text.ends_with(" shown"), "{secret}: {text}");
+        }
+        let open = "TOKEN='it never ends hunter2";
+        assert!(!redact(open).contains("hunter2"));
+        assert_eq!(redact("PIN='1 2' ls -l"), "PIN=<hidden> <hidden> ls -l");
+        assert_eq!(redact("echo \"it's\" 'a b'"), "echo \"it's\" 'a b'");
     }
 
     #[test]
