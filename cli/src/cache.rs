@@ -28,8 +28,8 @@ pub(crate) fn run(which: &Cache) -> Result<i32, CliError> {
 fn location(deterministic: bool) -> Result<(PathBuf, String), CliError> {
     fumehood::cache_location(deterministic)?.ok_or_else(|| {
         CliError::cannot_tell(
-            "there is no place for a cache because neither FUMEHOOD_CACHE_DIR nor HOME is set; set \
-             FUMEHOOD_CACHE_DIR",
+            "there is no place for a cache because FUMEHOOD_CACHE_DIR is not set, and neither \
+             XDG_CACHE_HOME nor HOME is an absolute path; set FUMEHOOD_CACHE_DIR",
         )
     })
 }

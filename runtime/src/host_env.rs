@@ -7,25 +7,25 @@
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-/// A variable that names something. What was named is used, or refused by name,
-/// but never passed over.
+/// What a variable names, if it names anything.
 fn named(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// A directory of the platform, whose relative names count for nothing (XDG
-/// Base Directory Specification).
-fn platform(name: &str) -> Option<PathBuf> {
+/// The same for a variable of the platform, where a relative name counts for
+/// nothing (XDG Base Directory Specification).
+fn absolute_named(name: &str) -> Option<PathBuf> {
     named(name).filter(|directory| directory.is_absolute())
 }
 
 /// The user's directory for compiled code: `$FUMEHOOD_CACHE_DIR`, else
 /// `$XDG_CACHE_HOME/fumehood`, else `$HOME/.cache/fumehood`; `None` without any.
 pub(crate) fn cache_directory() -> Option<PathBuf> {
+    // What was named for us is used, or refused by name, but never passed over.
     named("FUMEHOOD_CACHE_DIR")
         .map(|directory| std::path::absolute(&directory).unwrap_or(directory))
-        .or_else(|| platform("XDG_CACHE_HOME").map(|directory| directory.join("fumehood")))
-        .or_else(|| platform("HOME").map(|directory| directory.join(".cache/fumehood")))
+        .or_else(|| absolute_named("XDG_CACHE_HOME").map(|directory| directory.join("fumehood")))
+        .or_else(|| absolute_named("HOME").map(|directory| directory.join(".cache/fumehood")))
 }
 
 /// A variable of the host; its value if that is not text.
@@ -65,10 +65,11 @@ pub(crate) fn is_file(path: &Path) -> bool {
 #[must_use]
 pub fn records_location() -> Option<PathBuf> {
     let data = if cfg!(target_os = "macos") {
-        platform("HOME").map(|home| home.join("Library/Application Support"))
+        absolute_named("HOME").map(|home| home.join("Library/Application Support"))
     } else {
-        let data = platform("XDG_DATA_HOME");
-        data.or_else(|| platform("HOME").map(|home| home.join(".local/share")))
+        let data = absolute_named("XDG_DATA_HOME");
+        data.or_else(|| absolute_named("HOME").map(|home| home.join(".local/share")))
     };
+    // Never passed over either.
     named("FUMEHOOD_HOME").or_else(|| data.map(|directory| directory.join("fumehood")))
 }

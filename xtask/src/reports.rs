@@ -2,63 +2,87 @@
 //!
 //! Why: of a long log often only the end is kept, and the reason of a failure
 //! is in its middle.
-//! Invariant: what a command prints is passed on as it comes, whole.
+//! Invariant: what a command prints is passed on as it comes, and its end is
+//! the command's end, also where something that it left behind goes on.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{Read as _, Write};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
-/// Lines that are repeated at most.
-const MAX_LINES: usize = 200;
+/// Lines of one part of a report that are repeated at most.
+const MAX_LINES: usize = 120;
 /// Characters of a line that are repeated at most.
 const MAX_LINE_CHARS: usize = 2_000;
+/// How long output is waited for once its command has ended.
+const LAST_OUTPUT: Duration = Duration::from_secs(5);
 
 /// The reports on failures of everything that was followed.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
-    lines: Vec<String>,
-    /// Inside of a report now.
+    /// Parts that begin with `failures:`, as test harnesses write them: first
+    /// what each said, then the names.
+    parts: Vec<Vec<String>>,
+    /// Inside of one now.
     open: bool,
 }
 
 impl Reports {
-    /// Runs a command, passes its standard output on and keeps its reports;
-    /// the answer is whether it succeeded.
-    pub(crate) fn follow(&mut self, command: &mut Command) -> std::io::Result<bool> {
+    /// Runs a command, passes its standard output on to `sink` and keeps its
+    /// reports; the answer is whether it succeeded.
+    pub(crate) fn follow(
+        &mut self,
+        command: &mut Command,
+        mut sink: impl Write + Send + 'static,
+    ) -> std::io::Result<bool> {
         let mut child = command.stdout(Stdio::piped()).spawn()?;
-        if let Some(output) = child.stdout.take() {
-            let mut output = BufReader::new(output);
-            let mut line = Vec::new();
-            while output.read_until(b'\n', &mut line)? > 0 {
-                std::io::stdout().write_all(&line)?;
-                self.take(&String::from_utf8_lossy(&line));
-                line.clear();
+        let output = child.stdout.take();
+        let (sender, pieces) = mpsc::channel();
+        std::thread::spawn(move || {
+            let (Some(mut output), mut piece) = (output, vec![0; 64 << 10]) else { return };
+            while let Ok(length @ 1..) = output.read(&mut piece) {
+                let read = piece.get(..length).unwrap_or_default();
+                // Whoever reads the log may have gone; the tests go on.
+                let _ = sink.write_all(read).and_then(|()| sink.flush());
+                let _ = sender.send(read.to_vec());
             }
+        });
+        let status = child.wait();
+        let mut printed = Vec::new();
+        while let Ok(piece) = pieces.recv_timeout(LAST_OUTPUT) {
+            printed.extend(piece);
         }
+        String::from_utf8_lossy(&printed).lines().for_each(|line| self.take(line));
         self.open = false;
-        child.wait().map(|status| status.success())
+        status.map(|status| status.success())
     }
 
-    /// Keeps a line that is part of a report, as test harnesses write them:
-    /// from `failures:` to `test result:`.
+    /// Keeps a line that is part of a report, up to `test result:`.
     fn take(&mut self, line: &str) {
         let line = line.trim_end();
-        self.open = match line {
-            "failures:" => true,
-            end if end.starts_with("test result:") => false,
-            _ => self.open,
-        };
-        if self.open && !line.is_empty() && self.lines.len() < MAX_LINES {
-            self.lines.push(line.chars().take(MAX_LINE_CHARS).collect());
+        if line == "failures:" {
+            self.open = true;
+            self.parts.push(Vec::new());
+        } else if line.starts_with("test result:") {
+            self.open = false;
+        }
+        if let (true, false, Some(part)) = (self.open, line.is_empty(), self.parts.last_mut()) {
+            part.push(line.chars().take(MAX_LINE_CHARS).collect());
         }
     }
 
     /// Prints the reports again.
     pub(crate) fn repeat(&self) {
-        if !self.lines.is_empty() {
+        if !self.parts.is_empty() {
             println!("What failing tests said:");
         }
-        for line in &self.lines {
-            println!("  {line}");
+        for part in &self.parts {
+            for line in part.iter().take(MAX_LINES) {
+                println!("  {line}");
+            }
+            if let Some(more) = part.len().checked_sub(MAX_LINES).filter(|more| *more > 0) {
+                println!("  … and {more} more lines");
+            }
         }
     }
 }
@@ -70,18 +94,23 @@ mod tests {
     #[test]
     fn the_reports_of_failing_tests_are_kept_and_nothing_else() {
         let mut reports = Reports::default();
-        let printed = "test a ... ok\n\nfailures:\n\n---- b ----\nwhy\n\ntest result: FAILED\n\
-                       test c ... ok\ntest result: ok\nfailures:\n\n---- d ----\n";
+        let printed = "test a ... ok\n\nfailures:\n\n---- b ----\nwhy\n\n\nfailures:\n    b\n\n\
+                       test result: FAILED\ntest c ... ok\ntest result: ok\n";
         printed.lines().for_each(|line| reports.take(line));
-        assert_eq!(reports.lines, ["failures:", "---- b ----", "why", "failures:", "---- d ----"]);
+        assert_eq!(
+            reports.parts,
+            [vec!["failures:", "---- b ----", "why"], vec!["failures:", "    b"]]
+        );
     }
 
     #[test]
-    fn a_command_is_followed_to_its_end() {
+    fn a_command_is_followed_to_its_end_and_no_further() {
         let mut reports = Reports::default();
         let mut command = Command::new("sh");
-        command.args(["-c", "echo failures:; echo why; exit 3"]);
-        assert!(matches!(reports.follow(&mut command), Ok(false)));
-        assert_eq!(reports.lines, ["failures:", "why"]);
+        command.args(["-c", "sleep 60 & echo failures:; echo why; exit 3"]);
+        let start = std::time::Instant::now();
+        assert!(matches!(reports.follow(&mut command, std::io::sink()), Ok(false)));
+        assert_eq!(reports.parts, [["failures:", "why"]]);
+        assert!(start.elapsed() < Duration::from_secs(30));
     }
 }

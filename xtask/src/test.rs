@@ -308,8 +308,12 @@ pub(crate) fn run(args: &[String]) -> anyhow::Result<bool> {
             .args(step.cargo)
             .env("FUMEHOOD_TEST_FULL", if full && !step.few { "1" } else { "0" })
             .env("RUSTDOCFLAGS", "--deny warnings");
-        let success = if in_ci { reports.follow(&mut cargo) } else { succeeded(&mut cargo) }
-            .with_context(|| format!("cannot start cargo for {}", step.name))?;
+        let success = if in_ci {
+            reports.follow(&mut cargo, std::io::stdout())
+        } else {
+            succeeded(&mut cargo)
+        };
+        let success = success.with_context(|| format!("cannot run cargo for {}", step.name))?;
         eprintln!("== {} took {:.0} s", step.name, start.elapsed().as_secs_f64());
         if success { passed += 1 } else { failed.push(step.name) }
     }

@@ -2,8 +2,9 @@
 //! its own.
 //!
 //! One test program for all of it; `cargo test --release --workspace --test
-//! command [FILTER]`. A test uses its own directory, home and records
-//! ([`support::Place`]) and shares nothing but the compiled guest.
+//! command [FILTER]`. A test has its own directory, home and records
+//! ([`support::Place`]) and shares the compiled guest; those in `basics` share
+//! records too, which are not the user's.
 #![allow(clippy::disallowed_methods, reason = "these tests start the command and make its files")]
 #![allow(
     clippy::expect_used,

@@ -61,7 +61,7 @@ fn changes_come_back_and_nothing_else_is_touched() {
 
 #[test]
 fn every_end_of_a_program_brings_its_changes_back() {
-    let place = Place::with(&[]);
+    let place = Place::new();
     for (name, more, end, code) in [
         ("error", &[][..], "1/0", 1),
         ("exit", &[], "raise SystemExit(7)", 7),
@@ -102,7 +102,7 @@ fn both_sides_keep_their_bytes() {
 
 #[test]
 fn a_name_goes_on_with_what_was_not_brought_back() {
-    let place = Place::with(&[]);
+    let place = Place::new();
     run_code(&place, &["--name", "w", "--dry-run"], "open('a', 'w').write('1')");
     let second = run_code(&place, &["--name", "w"], "print(open('a').read())");
     assert_eq!(second.stdout, "1\n");
@@ -124,7 +124,7 @@ fn a_name_goes_on_with_what_was_not_brought_back() {
 
 #[test]
 fn what_a_tool_would_run_is_held_back_until_it_is_accepted() {
-    let place = Place::with(&[]);
+    let place = Place::new();
     let code = "import os\nos.makedirs('.git/hooks')\nopen('.git/hooks/pre-commit', 'w').write('echo')\nopen('Makefile', 'w').write('all:')";
     let ran = run_code(&place, &[], code);
     assert!(ran.stderr.contains("held back"), "{}", ran.stderr);
@@ -172,7 +172,7 @@ fn secrets_and_what_is_left_out_do_not_travel() {
 
 #[test]
 fn odd_names_survive() {
-    let place = Place::with(&[]);
+    let place = Place::new();
     let names: [&[u8]; 3] = [b"new\nline", b"back\\slash", b"\xff\xfe"];
     for name in names {
         fs::write(place.path("project").join(OsStr::from_bytes(name)), "mine").unwrap();
@@ -273,7 +273,7 @@ fn what_cannot_be_a_project_is_said_in_one_sentence() {
 /// Whichever command runs it, and whoever asked for the mount.
 #[test]
 fn a_policy_that_the_code_could_change_confines_nobody() {
-    let place = Place::with(&[]);
+    let place = Place::new();
     let text = format!(
         "version = 1\n\n[fs]\n\n[[fs.mounts]]\nid = \"m\"\nat = \"/m\"\nhost = \"{}\"\naccess = \"read-write\"\n",
         place.path("project").display()
@@ -292,7 +292,7 @@ fn a_policy_that_the_code_could_change_confines_nobody() {
 
 #[test]
 fn a_workspace_serves_one_process_and_survives_its_end() {
-    let place = Place::with(&[]);
+    let place = Place::new();
     let code =
         "import time\nopen('a', 'w').write('agent')\nprint('written', flush=True)\ntime.sleep(60)";
     let mut first = place
