@@ -220,7 +220,7 @@ class Exchange:
 
     async def send_later(self, body):
         """Send the whole body of a request that was started with `...`."""
-        view = memoryview(body)
+        view = memoryview(body).cast("B")
         for at in range(0, len(view), PIECE):
             text = b'{"id":%d,"end":false,"wait":false}' % self._id
             await self._later(WRITE, text, view[at : at + PIECE])
@@ -333,13 +333,14 @@ async def fetch(
     if isinstance(body, str):
         body = body.encode()
     # A large body is sent piece by piece, so that other tasks go on meanwhile.
-    is_large = body is not None and len(body) > PIECE
+    size = 0 if body is None else memoryview(body).nbytes
+    is_large = size > PIECE
     exchange = Exchange(
         method.upper(),
         url,
         listed,
         ... if is_large else body,
-        length=len(body) if is_large else None,
+        length=size if is_large else None,
         follow=redirect == "follow",
         timeout=timeout,
     )

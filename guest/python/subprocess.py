@@ -168,14 +168,14 @@ class Popen:
         self.returncode = code
         self.stdout = self._deliver(stdout, out, sys.stdout)
         self.stderr = None if stderr == STDOUT else self._deliver(stderr, err, sys.stderr)
-        self._tell("output", dropped[0])
-        self._tell("error output", dropped[1])
+        self._tell(stdout, "output", dropped[0])
+        self._tell(stderr, "error output", dropped[1])
         if timed_out:
             raise TimeoutExpired(self.args, timeout, out, err)
 
-    def _tell(self, name, dropped):
+    def _tell(self, target, name, dropped):
         """Warn of output that is not whole, each time: what reads it cannot know."""
-        if dropped:
+        if dropped and target != DEVNULL:
             text = (
                 f"the last {dropped} bytes of the {name} of {self.args!r} were dropped,"
                 " since the sandbox keeps no more; let the command write a file"

@@ -35,14 +35,15 @@ fn evaluate(exec: &Exec, kernel: &Kernel, vm: &VirtualMachine) -> PyResult<PyObj
     }
     let source = decode(exec, kernel, vm)?;
     let code = compile(exec, &source, vm)?;
-    let is_definition = exec.mode == Mode::Cell && ends_in_definition(&source);
     remember(exec, code.clone(), source, kernel, vm)?;
     let is_coroutine = code.flags.contains(CodeFlags::COROUTINE);
-    let mut value = vm.run_code_obj(code, kernel.scope.clone())?;
+    let mut value = vm.run_code_obj(code.clone(), kernel.scope.clone())?;
     if is_coroutine {
         value = kernel.call("run_coroutine", (value,), vm)?;
     }
-    if exec.mode == Mode::Script || is_definition {
+    let is_definition =
+        || kernel.sources.borrow().get(&code).is_some_and(|source| ends_in_definition(source));
+    if exec.mode == Mode::Script || (!vm.is_none(&value) && is_definition()) {
         return Ok(vm.ctx.none());
     }
     Ok(value)
@@ -75,9 +76,8 @@ fn compile(exec: &Exec, source: &str, vm: &VirtualMachine) -> PyResult<PyRef<PyC
         .map_err(|error| error.into_pyexception(vm, Some(source)))
 }
 
-/// Keeps a source for tracebacks. A name such as `<cell>` comes again with
-/// another, so that only the lines of real names go where `linecache` looks
-/// first.
+/// Keeps a source for tracebacks. The lines of real names go where `linecache`
+/// looks first; a name such as `<cell>` is that of many texts.
 fn remember(
     exec: &Exec,
     code: PyRef<PyCode>,

@@ -144,9 +144,9 @@ pub(crate) fn initialise() {
     });
 }
 
-/// The source that code was made of, if it is among the latest.
-pub(crate) fn source_of(code: &PyCode) -> Option<String> {
-    GUEST.with(|slot| slot.get()?.kernel.sources.borrow().get(code).map(str::to_owned))
+/// Gives the source that code was made of to `read`, if it is among the latest.
+pub(crate) fn with_source<T>(code: &PyCode, read: impl FnOnce(&str) -> T) -> Option<T> {
+    GUEST.with(|slot| slot.get()?.kernel.sources.borrow().get(code).map(read))
 }
 
 /// Tells the instance who it is. False when the interpreter could not.

@@ -45,7 +45,7 @@ mod _fumehood {
     use rustpython_vm::function::{ArgBytesLike, FuncArgs};
     use rustpython_derive::pyclass;
     use rustpython_vm::types::{Callable, Representable};
-    use rustpython_vm::{AsObject, Py, PyObjectRef, PyPayload, PyRef, PyResult};
+    use rustpython_vm::{AsObject, Py, PyObjectRef, PyPayload, PyResult};
     use rustpython_vm::{TryFromObject, VirtualMachine};
     use std::cell::{OnceCell, RefCell};
 
@@ -271,10 +271,24 @@ mod _fumehood {
         }
     }
 
-    /// The source that code was made of, if it is among the latest cells.
+    /// The lines of the source that code was made of, if it is among the latest
+    /// cells.
     #[pyfunction]
-    fn cell_source(code: PyRef<PyCode>) -> Option<String> {
-        guest::source_of(&code)
+    fn cell_lines(code: PyObjectRef, vm: &VirtualMachine) -> Option<PyObjectRef> {
+        let lines = |source: &str| source.lines().map(|line| format!("{line}\n")).collect();
+        let lines: Vec<String> = guest::with_source(code.downcast_ref::<PyCode>()?, lines)?;
+        let lines = lines.into_iter().map(|line| vm.ctx.new_str(line).into()).collect();
+        Some(vm.ctx.new_list(lines).into())
+    }
+
+    /// One of these lines, counted from 1; empty where there is none.
+    #[pyfunction]
+    fn cell_line(code: PyObjectRef, number: usize) -> Option<String> {
+        let line = |source: &str| {
+            let line = number.checked_sub(1).and_then(|at| source.lines().nth(at));
+            line.map(|line| format!("{line}\n")).unwrap_or_default()
+        };
+        guest::with_source(code.downcast_ref::<PyCode>()?, line)
     }
 
     /// Gives the time zone database; see `vendor/tzdata/generate.py`.

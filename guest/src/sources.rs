@@ -1,11 +1,12 @@
 //! The text of the latest cells, so that tracebacks can show their lines.
 //!
 //! Invariant: at most [`MAX_SOURCES`] texts and, but for a single larger one,
-//! [`MAX_BYTES`]; a session of thousands of cells does not keep them all.
+//! [`MAX_BYTES`]; a session of thousands of cells does not keep them all. Looking
+//! something up keeps nothing.
 
-use rustpython_vm::PyRef;
 use rustpython_vm::builtins::PyCode;
-use rustpython_vm::bytecode::{BorrowedConstant, Constant as _};
+use rustpython_vm::{PyObject, PyRef};
+use std::borrow::Borrow as _;
 use std::collections::VecDeque;
 
 /// Texts that are kept.
@@ -55,16 +56,19 @@ impl Sources {
 }
 
 fn contains(cell: &PyCode, wanted: &PyCode) -> bool {
-    let mut rest = vec![&cell.code];
+    if !std::ptr::eq(cell.code.source_path, wanted.code.source_path) {
+        return false;
+    }
+    let mut rest = vec![cell];
     while let Some(code) = rest.pop() {
-        if std::ptr::eq(code, &wanted.code) {
+        if std::ptr::eq(code, wanted) {
             return true;
         }
-        for constant in code.constants.iter() {
-            if let BorrowedConstant::Code { code } = constant.borrow_constant() {
-                rest.push(code);
-            }
-        }
+        // Not as `borrow_constant` gives them, which keeps some for good.
+        let constants = code.code.constants.iter().map(|constant| -> &PyObject { constant.borrow() });
+        rest.extend(constants.filter_map(|constant| {
+            constant.downcast_ref::<PyCode>().map(|code| -> &PyCode { code })
+        }));
     }
     false
 }
