@@ -103,7 +103,8 @@ pub(crate) fn command_preview(command: &str) -> String {
 
 /// The text of a command without what looks secret: values of variables and
 /// options whose names say so, what follows such an option or header, all of it
-/// up to the end of the quotes it is in, and words that look like keys.
+/// up to the end of the quotes it is in, and words that look like keys. It is no
+/// shell: quotes in a comment or a here document are taken for quotes.
 fn redact(command: &str) -> String {
     let mut text = String::with_capacity(command.len());
     // How many words the one before makes secret.
@@ -118,12 +119,14 @@ fn redact(command: &str) -> String {
         match secret_value(bare) {
             _ if (in_secret || hidden > 0) && !bare.is_empty() => {
                 let scheme = bare.trim_matches(['\'', '"']).to_lowercase();
-                let is_scheme = matches!(scheme.as_str(), "bearer" | "basic" | "token");
-                hidden = u8::from(is_scheme && hidden > 1);
+                let is_scheme =
+                    hidden > 1 && matches!(scheme.as_str(), "bearer" | "basic" | "token");
+                hidden = u8::from(is_scheme || bare.ends_with('\\'));
                 in_secret = quote.is_some();
                 text.push_str(if is_scheme { bare } else { HIDDEN });
             }
             Some(start) => {
+                hidden = u8::from(bare.ends_with('\\'));
                 in_secret = quote.is_some();
                 text.push_str(bare.get(..start).unwrap_or_default());
                 text.push_str(HIDDEN);
@@ -280,6 +283,9 @@ mod tests {
             "mysql --password=\"correct \\\" hunter2\" shown",
             "curl -H 'Authorization: Bearer a b hunter2' shown",
             "curl -H \"X-Api-Key: a hunter2\" shown",
+            "DB_PASSWORD=correct\\ hunter2 shown",
+            "mysql --password correct\\ hunter2 shown",
+            "TOKEN='basic token hunter2' shown",
             "sh -c \"API_TOKEN='a hunter2' run\" shown",
         ] {
             let text = redact(secret);
