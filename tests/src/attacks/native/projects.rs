@@ -1,8 +1,8 @@
 //! K-35, K-37 and F-16: what a command does in a project, and what of it the
-//! host's tools would obey afterwards.
+//! host's tools would obey afterwards; X-14: what it sees of it beside a program.
 //!
-//! Invariant: the fact names what is in the user's project after everything was
-//! brought back; the control is the same command in the same tier with the
+//! Invariant: but for X-14, the fact names what is in the user's project after
+//! everything was brought back; the control is the same command in the same tier with the
 //! directory given to be changed directly.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use fumehood_policies::GuestPath;
 
 use crate::attacks::projects::or_broken;
 use crate::harness::{
-    Attack, Attempt, Capability, Expected, Observed, Setting, Tier, World, machine,
+    Attack, Attempt, Capability, Expected, Observed, Setting, Tier, World, machine, run_in,
 };
 
 const BROUGHT_BACK: &str = "what a tool of the host would obey is held back when changes are brought back, whatever it \
@@ -208,8 +208,76 @@ fn fill(world: &World<'_>, bytes: u64) -> Result<Observed, String> {
     )))
 }
 
+/// Every way to the same two files: a program's own, a tool's and a command's.
+const EVERY_WAY: &str = "
+told = []
+def tell(way, read):
+    try:
+        text = str(read())
+    except Exception as error:
+        text = type(error).__name__
+    told.append(way + (' got it' if 'the-text' in text else ' did not'))
+for path in ('/work/project/.env', '/data/denied'):
+    tell('open', lambda: open(path).read())
+    tell('read_file', lambda: read_file(path))
+    tell('grep', lambda: grep('the-text', path))
+    tell('bash', lambda: bash('cat ' + path).stdout)
+print(', '.join(told))
+";
+
+/// What a program gets in each way of a file that its project hides and one that
+/// its policy denies, or with neither.
+fn in_every_way(world: &World<'_>, setting: &Setting, is_open: bool) -> Result<Observed, String> {
+    let told = |error: std::io::Error| error.to_string();
+    let (project, data) = (world.path("project"), world.path("data"));
+    for (directory, name) in [(&project, ".env"), (&data, "denied")] {
+        machine::make_directory(directory).map_err(told)?;
+        machine::write(&directory.join(name), "the-text").map_err(told)?;
+    }
+    let tier = match world.stage().native(Tier::Landlock) {
+        Ok(tier) => tier,
+        Err(capability) => return Ok(Observed::waiting(capability)),
+    };
+    let rule = "[[fs.rules]]\nid = \"no-data\"\naction = \"deny\"\npaths = [\"/data/denied\"]\n";
+    let policy = format!(
+        "version = 1\nflags = \"extend\"\n[fs]\nmemory = \"read-write\"\n{}\
+         [bash]\naction = \"allow\"\n[[tools.rules]]\nid = \"files\"\ntools = [\"*\"]\n",
+        if is_open { "" } else { rule }
+    );
+    let policy = PolicyFile::parse(&policy, "the attack").map_err(|error| error.to_string())?;
+    let home = Home::open(&world.path("home"), true).map_err(|error| error.to_string())?;
+    let mut project = Project::new(project, Arc::new(home));
+    if is_open {
+        project = project.show_hidden(".env");
+    }
+    let sandbox = world.builder(setting)?.policy(policy).project(project);
+    let sandbox = sandbox.mount_read_only("/data", data);
+    let sandbox = sandbox.file_tools().native(NativeSession::new(tier)).build();
+    let sandbox = sandbox.map_err(|error| error.to_string())?;
+    let ran = run_in(&sandbox, setting.limits.wall, EVERY_WAY);
+    let fact = ran.outcome.stdout_text().trim().to_owned();
+    Ok(Observed::fact(fact).seen([ran]))
+}
+
 pub(super) fn all() -> Vec<Attack> {
     vec![
+        Attack::host(
+            "X-14",
+            "a tool or a command of a program reads nothing that the program itself may not",
+            |world, setting| or_broken(in_every_way(world, setting, false)),
+        )
+        .control(
+            Attempt::Host(Arc::new(|world, setting| or_broken(in_every_way(world, setting, true)))),
+            Expected::Harmless(
+                "open got it, read_file got it, grep got it, bash got it, open got it, read_file got it, grep got it, bash got it",
+            ),
+        )
+        .expect(
+            Expected::Harmless(
+                "open did not, read_file did not, grep did not, bash did not, open did not, read_file did not, grep did not, bash did not",
+            ),
+            "one policy and one view of the files for a program, its tools and its commands",
+        ),
         guarded(
             "K-35",
             "a guarded directory that a command moves aside and makes anew does not reach the project",
