@@ -1,11 +1,11 @@
 //! The text of the latest cells, so that tracebacks can show their lines.
 //!
-//! Invariant: at most [`MAX_SOURCES`] texts and, but for a single larger one,
-//! [`MAX_BYTES`]; a session of thousands of cells does not keep them all. Looking
-//! something up keeps nothing.
+//! Invariant: the latest text is kept, and of those before it the ones whose code
+//! somebody else holds (a function, a frame), at most [`MAX_SOURCES`] and, but
+//! for a single larger one, [`MAX_BYTES`]. Looking something up keeps nothing.
 
 use rustpython_vm::builtins::PyCode;
-use rustpython_vm::{PyObject, PyRef};
+use rustpython_vm::{AsObject as _, Py, PyObject, PyRef};
 use std::borrow::Borrow as _;
 use std::collections::VecDeque;
 
@@ -19,28 +19,41 @@ const MAX_BYTES: usize = 1 << 20;
 pub(crate) struct Sources {
     kept: VecDeque<(PyRef<PyCode>, String)>,
     bytes: usize,
+    /// The next one that is looked at.
+    at: usize,
 }
 
 impl Sources {
     /// Has room for all it will keep.
     pub(crate) fn new() -> Self {
-        Self { kept: VecDeque::with_capacity(MAX_SOURCES), bytes: 0 }
+        Self { kept: VecDeque::with_capacity(MAX_SOURCES), bytes: 0, at: 0 }
     }
 
     /// Adds one; gives what is kept no longer, to be dropped when nothing is
-    /// borrowed.
+    /// borrowed. Looks at the one before it and at one more of the others.
     #[must_use]
     pub(crate) fn push(&mut self, code: PyRef<PyCode>, source: String) -> Vec<PyRef<PyCode>> {
         let mut gone = Vec::new();
+        let last = self.kept.len().saturating_sub(1);
+        self.at = if self.at < last { self.at } else { 0 };
+        for index in [last, self.at] {
+            if self.kept.get(index).is_some_and(|(code, _)| !is_held(code)) {
+                gone.extend(self.remove(index));
+            }
+        }
+        self.at = self.at.saturating_add(1);
         self.bytes = self.bytes.saturating_add(source.len());
         while self.kept.len() >= MAX_SOURCES || (self.bytes > MAX_BYTES && !self.kept.is_empty()) {
-            if let Some((code, oldest)) = self.kept.pop_front() {
-                self.bytes = self.bytes.saturating_sub(oldest.len());
-                gone.push(code);
-            }
+            gone.extend(self.remove(0));
         }
         self.kept.push_back((code, source));
         gone
+    }
+
+    fn remove(&mut self, index: usize) -> Option<PyRef<PyCode>> {
+        let (code, source) = self.kept.remove(index)?;
+        self.bytes = self.bytes.saturating_sub(source.len());
+        Some(code)
     }
 
     /// The text that code was made of: a cell's, or that of a function in it.
@@ -55,6 +68,25 @@ impl Sources {
     }
 }
 
+/// Codes that are constants of this one.
+fn inner(code: &PyCode) -> impl Iterator<Item = &Py<PyCode>> {
+    // Not as `borrow_constant` gives them, which keeps some for good.
+    let constants = code.code.constants.iter().map(|constant| -> &PyObject { constant.borrow() });
+    constants.filter_map(|constant| constant.downcast_ref::<PyCode>())
+}
+
+/// Whether anything but these texts and the code around it holds a code.
+fn is_held(cell: &Py<PyCode>) -> bool {
+    let mut rest = vec![cell];
+    while let Some(code) = rest.pop() {
+        if code.as_object().strong_count() > 1 {
+            return true;
+        }
+        rest.extend(inner(code));
+    }
+    false
+}
+
 fn contains(cell: &PyCode, wanted: &PyCode) -> bool {
     if !std::ptr::eq(cell.code.source_path, wanted.code.source_path) {
         return false;
@@ -64,11 +96,7 @@ fn contains(cell: &PyCode, wanted: &PyCode) -> bool {
         if std::ptr::eq(code, wanted) {
             return true;
         }
-        // Not as `borrow_constant` gives them, which keeps some for good.
-        let constants = code.code.constants.iter().map(|constant| -> &PyObject { constant.borrow() });
-        rest.extend(constants.filter_map(|constant| {
-            constant.downcast_ref::<PyCode>().map(|code| -> &PyCode { code })
-        }));
+        rest.extend(inner(code).map(|code| -> &PyCode { code }));
     }
     false
 }

@@ -245,12 +245,18 @@ fn a_traceback_shows_the_lines_of_the_cell_that_made_the_code() {
     // Code that is not a cell's own is never shown with the lines of one.
     let made = raised(&session, "exec(compile('(lambda: 1 / 0)()', '<cell>', 'exec'))");
     assert_eq!(made.matches("(lambda: 1 / 0)()").count(), 1, "{made}");
-    // Lines are kept of the latest cells only; the code stays.
+    // Lines are kept as long as the code is.
     for _ in 0..300 {
         value(&session, "fourth = lambda: {}[0]");
+    }
+    shows(&session, "first", "first = lambda: 1 / 0");
+    shows(&session, "fourth", "fourth = lambda: {}[0]");
+    // Of so many cells that hold code, the oldest lose theirs; the code stays.
+    for n in 0..300 {
+        value(&session, &format!("held{n} = lambda: {{}}[0]"));
     }
     let traceback = raised(&session, "first()");
     assert!(traceback.contains("in <lambda>\n"), "{traceback}");
     assert!(!traceback.contains("1 / 0") && !traceback.contains("{}[0]"), "{traceback}");
-    shows(&session, "fourth", "fourth = lambda: {}[0]");
+    shows(&session, "held299", "held299 = lambda: {}[0]");
 }
