@@ -192,8 +192,8 @@ class Exchange:
             self.close()
         return piece
 
-    async def _later(self, operation, text, body=b"", most=0):
-        answer, piece = _call(operation, text, body, most)
+    async def _later(self, operation, text, most=0):
+        answer, piece = _call(operation, text, b"", most)
         if type(answer) is bytes or "pending" not in answer:
             return answer, piece
         number = answer["pending"]["id"]
@@ -218,14 +218,6 @@ class Exchange:
             raise
         return _reply(value)
 
-    async def send_later(self, body):
-        """Send the whole body of a request that was started with `...`."""
-        view = memoryview(body).cast("B")
-        for at in range(0, len(view), PIECE):
-            text = b'{"id":%d,"end":false,"wait":false}' % self._id
-            await self._later(WRITE, text, view[at : at + PIECE])
-        await self._later(WRITE, b'{"id":%d,"end":true,"wait":false}' % self._id)
-
     async def head_later(self):
         """Wait for the head while other tasks go on."""
         answer, _ = await self._later(HEAD, b'{"id":%d,"wait":false}' % self._id)
@@ -237,7 +229,7 @@ class Exchange:
             return b""
         most = min(most, PIECE)
         request = b'{"id":%d,"max":%d,"wait":false}' % (self._id, most)
-        text, piece = await self._later(READ, request, most=most)
+        text, piece = await self._later(READ, request, most)
         if text == _LAST:
             self.close()
         return piece
@@ -332,20 +324,14 @@ async def fetch(
             listed.append(("content-type", "application/json"))
     if isinstance(body, str):
         body = body.encode()
-    # A large body is sent piece by piece, so that other tasks go on meanwhile.
-    size = 0 if body is None else memoryview(body).nbytes
-    is_large = size > PIECE
     exchange = Exchange(
         method.upper(),
         url,
         listed,
-        ... if is_large else body,
-        length=size if is_large else None,
+        body,
         follow=redirect == "follow",
         timeout=timeout,
     )
-    if is_large:
-        await exchange.send_later(body)
     return Response(exchange, await exchange.head_later())
 
 

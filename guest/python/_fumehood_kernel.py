@@ -63,22 +63,6 @@ def reseed(seed):
     _generators.reseed(seed)
 
 
-_lines_of_other_code = linecache._getlines_from_code
-_line_of_other_code = linecache._getline_from_code
-
-
-def _lines_of_code(code):
-    """Find the lines of code that is in no file: those of its own cell."""
-    lines = _fumehood.cell_lines(code)
-    return _lines_of_other_code(code) if lines is None else lines
-
-
-def _line_of_code(code, number):
-    """Find one of these lines, without making the others."""
-    line = _fumehood.cell_line(code, max(0, number))
-    return _line_of_other_code(code, number) if line is None else line
-
-
 class _Generators:
     """Knows the `random.Random` objects whose seed nobody chose."""
 
@@ -305,8 +289,6 @@ def _install():
     _fumehood_patches.install_late()
     _fumehood_http.install()
     _fumehood_missing.install()
-    linecache._getlines_from_code = _lines_of_code
-    linecache._getline_from_code = _line_of_code
     builtins.bash = bash
     builtins.display = display
     builtins.fetch = fetch

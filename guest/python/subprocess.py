@@ -5,7 +5,6 @@ import io
 import os
 import shlex
 import sys
-import warnings
 
 import _fumehood_bash
 from _fumehood_patches import needs_native
@@ -159,7 +158,7 @@ class Popen:
         command = self._command
         if stderr == STDOUT:
             command = f"{{ {command}\n}} 2>&1"
-        code, out, err, *dropped, timed_out, _, _, _, _ = _fumehood_bash.execute(
+        code, out, err, _, _, timed_out, *_ = _fumehood_bash.execute(
             command, timeout, self._input, self._cwd, self._env
         )
         if code == 127 and not self._shell and b"not found" in err:
@@ -168,19 +167,8 @@ class Popen:
         self.returncode = code
         self.stdout = self._deliver(stdout, out, sys.stdout)
         self.stderr = None if stderr == STDOUT else self._deliver(stderr, err, sys.stderr)
-        self._tell(stdout, "output", dropped[0])
-        self._tell(stderr, "error output", dropped[1])
         if timed_out:
             raise TimeoutExpired(self.args, timeout, out, err)
-
-    def _tell(self, target, name, dropped):
-        """Warn of output that is not whole, each time: what reads it cannot know."""
-        if dropped and target != DEVNULL:
-            text = (
-                f"the last {dropped} bytes of the {name} of {self.args!r} were dropped,"
-                " since the sandbox keeps no more; let the command write a file"
-            )
-            warnings.warn_explicit(text, RuntimeWarning, "<subprocess>", 1, registry={})
 
     def _deliver(self, target, data, inherited):
         if target == PIPE:

@@ -8,7 +8,7 @@
 use crate::guest::Kernel;
 use fumehood_guest_abi::{ErrorInfo, Exec, ExecResult, Mode, Status};
 use rustpython_vm::builtins::{PyBaseExceptionRef, PyCode, PyInt, PyStr, PyTuple};
-use rustpython_vm::bytecode::CodeFlags;
+use rustpython_vm::bytecode::{BorrowedConstant, CodeFlags, Constant as _};
 use rustpython_vm::{AsObject, PyObject, PyObjectRef, PyRef, PyResult, VirtualMachine, compiler};
 
 /// Runs `exec` in the namespace of `kernel`.
@@ -35,15 +35,13 @@ fn evaluate(exec: &Exec, kernel: &Kernel, vm: &VirtualMachine) -> PyResult<PyObj
     }
     let source = decode(exec, kernel, vm)?;
     let code = compile(exec, &source, vm)?;
-    remember(exec, code.clone(), source, kernel, vm)?;
+    remember(exec, &code, &source, kernel, vm)?;
     let is_coroutine = code.flags.contains(CodeFlags::COROUTINE);
-    let mut value = vm.run_code_obj(code.clone(), kernel.scope.clone())?;
+    let mut value = vm.run_code_obj(code, kernel.scope.clone())?;
     if is_coroutine {
         value = kernel.call("run_coroutine", (value,), vm)?;
     }
-    let is_definition =
-        || kernel.sources.borrow().get(&code).is_some_and(|source| ends_in_definition(source));
-    if exec.mode == Mode::Script || (!vm.is_none(&value) && is_definition()) {
+    if exec.mode == Mode::Script || (!vm.is_none(&value) && ends_in_definition(&source)) {
         return Ok(vm.ctx.none());
     }
     Ok(value)
@@ -76,28 +74,43 @@ fn compile(exec: &Exec, source: &str, vm: &VirtualMachine) -> PyResult<PyRef<PyC
         .map_err(|error| error.into_pyexception(vm, Some(source)))
 }
 
-/// Keeps a source for tracebacks. The lines of real names go where `linecache`
-/// looks first; a name such as `<cell>` is that of many texts.
+/// Gives `linecache` the lines of a source: `linecache._register_code`, without
+/// running Python for each cell.
 fn remember(
     exec: &Exec,
-    code: PyRef<PyCode>,
-    source: String,
+    code: &PyCode,
+    source: &str,
     kernel: &Kernel,
     vm: &VirtualMachine,
 ) -> PyResult<()> {
     let context = &vm.ctx;
+    let lines = source.lines().map(|line| context.new_str(format!("{line}\n")).into());
+    let filename = PyObjectRef::from(context.new_str(exec.filename.as_str()));
+    let entry = PyObjectRef::from(context.new_tuple(vec![
+        context.new_int(source.len()).into(),
+        context.none(),
+        context.new_list(lines.collect()).into(),
+        filename.clone(),
+    ]));
+    // A name such as `<cell>` may come again with other lines.
     if !exec.filename.starts_with('<') {
-        let lines = source.lines().map(|line| context.new_str(format!("{line}\n")).into());
-        let entry = context.new_tuple(vec![
-            context.new_int(source.len()).into(),
-            context.none(),
-            context.new_list(lines.collect()).into(),
-            context.new_str(exec.filename.as_str()).into(),
-        ]);
-        kernel.file_lines.set_item(exec.filename.as_str(), entry.into(), vm)?;
+        kernel.file_lines.set_item(exec.filename.as_str(), entry.clone(), vm)?;
     }
-    let gone = kernel.sources.borrow_mut().push(code, source);
-    drop(gone);
+    let mut rest = vec![&code.code];
+    while let Some(code) = rest.pop() {
+        let first = code.first_line_number.map_or(0, |line| line.get());
+        let key = PyObjectRef::from(context.new_tuple(vec![
+            filename.clone(),
+            code.qualname.to_owned().into(),
+            context.new_int(first).into(),
+        ]));
+        kernel.code_lines.set_item(&*key, entry.clone(), vm)?;
+        for constant in code.constants.iter() {
+            if let BorrowedConstant::Code { code } = constant.borrow_constant() {
+                rest.push(code);
+            }
+        }
+    }
     Ok(())
 }
 

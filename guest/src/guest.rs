@@ -4,17 +4,16 @@
 //! Invariant: the interpreter exists from [`initialise`] on and is never
 //! rebuilt; every call finds it idle (no cell is running).
 
-use crate::sources::Sources;
 use crate::{cell, errors, files, host, native};
 use fumehood_guest_abi::{Exec, ExecResult, FIXED_ENVIRONMENT, Mode, Resume, WORKING_DIRECTORY};
 use malachite_bigint::{BigInt, Sign};
-use rustpython_vm::builtins::{PyCode, PyDictRef, PyListRef, PyModule};
+use rustpython_vm::builtins::{PyDictRef, PyListRef, PyModule};
 use rustpython_vm::frozen::FrozenLib;
 use rustpython_vm::function::IntoFuncArgs;
 use rustpython_vm::scope::Scope;
 use rustpython_vm::vm::Settings;
 use rustpython_vm::{AsObject, Interpreter, PyObjectRef, PyRef, PyResult, VirtualMachine};
-use std::cell::{OnceCell, RefCell};
+use std::cell::OnceCell;
 
 /// The frozen standard library and overlay, made by the build script.
 const LIBRARY: &FrozenLib =
@@ -44,8 +43,8 @@ pub(crate) struct Kernel {
     pub(crate) scope: Scope,
     /// `linecache.cache`: lines by file name.
     pub(crate) file_lines: PyDictRef,
-    /// The latest sources, for tracebacks.
-    pub(crate) sources: RefCell<Sources>,
+    /// `linecache._interactive_cache`: lines by code object.
+    pub(crate) code_lines: PyDictRef,
     /// `sys.argv`.
     arguments: PyListRef,
     /// `sys.path`.
@@ -138,15 +137,7 @@ pub(crate) fn initialise() {
             max_value_bytes: 1024,
         });
     }
-    with_guest(|guest, vm| {
-        guest.kernel.sources.borrow_mut().clear();
-        guest.kernel.call("settle", (), vm).is_ok()
-    });
-}
-
-/// Gives the source that code was made of to `read`, if it is among the latest.
-pub(crate) fn with_source<T>(code: &PyCode, read: impl FnOnce(&str) -> T) -> Option<T> {
-    GUEST.with(|slot| slot.get()?.kernel.sources.borrow().get(code).map(read))
+    with_guest(|guest, vm| guest.kernel.call("settle", (), vm).is_ok());
 }
 
 /// Tells the instance who it is. False when the interpreter could not.
@@ -221,7 +212,7 @@ fn load_kernel(vm: &VirtualMachine) -> PyResult<Kernel> {
     let environment = vm.import("os", 0)?.get_attr("environ", vm)?.get_attr("_data", vm)?;
     let kernel = Kernel {
         file_lines: linecache.get_attr("cache", vm)?.try_into_value(vm)?,
-        sources: RefCell::new(Sources::new()),
+        code_lines: linecache.get_attr("_interactive_cache", vm)?.try_into_value(vm)?,
         arguments: sys.get_attr("argv", vm)?.try_into_value(vm)?,
         import_path: sys.get_attr("path", vm)?.try_into_value(vm)?,
         environment: environment.try_into_value(vm)?,

@@ -24,5 +24,4 @@ mod heap;
 mod host;
 mod json;
 mod native;
-mod sources;
 mod tools;

@@ -38,10 +38,10 @@ mod _fumehood {
     use super::raised;
     use crate::tools::{self, Started};
     use crate::host::Failure;
-    use crate::{files, guest, host};
+    use crate::{files, host};
     use fumehood_guest_abi::{BashCall, BashReply, CallError, Display, ToolName, ToolReply, ToolSearch, ToolSummary};
     use fumehood_guest_abi::{decode, encode, op};
-    use rustpython_vm::builtins::{PyBytesRef, PyCode, PyTypeRef, PyUtf8StrRef};
+    use rustpython_vm::builtins::{PyBytesRef, PyTypeRef, PyUtf8StrRef};
     use rustpython_vm::function::{ArgBytesLike, FuncArgs};
     use rustpython_derive::pyclass;
     use rustpython_vm::types::{Callable, Representable};
@@ -269,26 +269,6 @@ mod _fumehood {
                 Ok((None, vm.ctx.new_tuple(parts).into()))
             }
         }
-    }
-
-    /// The lines of the source that code was made of, if it is among the latest
-    /// cells.
-    #[pyfunction]
-    fn cell_lines(code: PyObjectRef, vm: &VirtualMachine) -> Option<PyObjectRef> {
-        let lines = |source: &str| source.lines().map(|line| format!("{line}\n")).collect();
-        let lines: Vec<String> = guest::with_source(code.downcast_ref::<PyCode>()?, lines)?;
-        let lines = lines.into_iter().map(|line| vm.ctx.new_str(line).into()).collect();
-        Some(vm.ctx.new_list(lines).into())
-    }
-
-    /// One of these lines, counted from 1; empty where there is none.
-    #[pyfunction]
-    fn cell_line(code: PyObjectRef, number: usize) -> Option<String> {
-        let line = |source: &str| {
-            let line = number.checked_sub(1).and_then(|at| source.lines().nth(at));
-            line.map(|line| format!("{line}\n")).unwrap_or_default()
-        };
-        guest::with_source(code.downcast_ref::<PyCode>()?, line)
     }
 
     /// Gives the time zone database; see `vendor/tzdata/generate.py`.

@@ -13,9 +13,6 @@ use fumehood_host_fns::Limits;
 
 use crate::support::{Net, OTHER, PUBLIC, flags, read_request, response};
 
-/// An address whose server takes its time before it reads.
-const LATE: &str = "151.101.1.9";
-
 fn serve(stream: &mut TcpStream) {
     while let Some((head, body)) = read_request(stream) {
         if stream.write_all(&answer(&head, &body)).is_err() || head.contains(" /cut ") {
@@ -87,14 +84,7 @@ fn usual_code_runs_unchanged() {
     net.name("closed.test", &[&["151.101.1.7"]]);
     net.serve(&format!("{PUBLIC}:80"), |mut stream| serve(&mut stream));
     net.serve(&format!("{OTHER}:80"), |mut stream| serve(&mut stream));
-    net.name("late.test", &[&[LATE]]);
-    net.serve(&format!("{LATE}:80"), |mut stream| {
-        std::thread::sleep(Duration::from_secs(1));
-        serve(&mut stream);
-    });
-    let names =
-        ["api.test:80", "other.test:80", "late.test:80", "closed.test:80", "nowhere.test:80"];
-    let policy = flags(&names);
+    let policy = flags(&["api.test:80", "other.test:80", "closed.test:80", "nowhere.test:80"]);
     let limits = Limits { requests: 10_000, ..Limits::default() };
     let mut guest = net.guest_with(policy, |config| config.limits = limits);
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use fumehood::{OutcomeKind, Pool, Script, Session};
+use fumehood::{OutcomeKind, Pool, Script};
 
 use crate::support::{cancelled, engines, rolled_back, sandbox, session, trap, value};
 
@@ -219,44 +219,4 @@ fn a_thousand_sessions_live_at_once_without_a_thread_each() {
     if let Some(threads) = threads.and_then(|threads| threads.trim().parse::<usize>().ok()) {
         assert!(threads < 150, "{threads} threads");
     }
-}
-
-#[test]
-fn a_traceback_shows_the_lines_of_the_cell_that_made_the_code() {
-    let session = session();
-    value(&session, "first = lambda: 1 / 0");
-    value(&session, "second = lambda: [][0]");
-    value(&session, "def third():\n    return (lambda: {}[0])()");
-    let raised = |session: &Session, cell: &str| {
-        let error = session.exec(cell).wait().error;
-        error.unwrap_or_else(|| panic!("{cell} raised nothing")).traceback
-    };
-    let shows = |session: &Session, name: &str, line: &str| {
-        let traceback = raised(session, &format!("{name}()"));
-        assert!(traceback.contains(line), "{line}: {traceback}");
-        assert!(traceback.contains(&format!("{name}()")), "{name}: {traceback}");
-    };
-    shows(&session, "first", "first = lambda: 1 / 0");
-    rolled_back(&session, trap("other = lambda: 1"));
-    shows(&session.fork().wait().unwrap(), "second", "second = lambda: [][0]");
-    shows(&session, "third", "return (lambda: {}[0])()");
-    let source = "import inspect\ninspect.getsource(third)";
-    assert_eq!(value(&session, source), "'def third():\\n    return (lambda: {}[0])()\\n'");
-    // Code that is not a cell's own is never shown with the lines of one.
-    let made = raised(&session, "exec(compile('(lambda: 1 / 0)()', '<cell>', 'exec'))");
-    assert_eq!(made.matches("(lambda: 1 / 0)()").count(), 1, "{made}");
-    // Lines are kept as long as the code is.
-    for _ in 0..300 {
-        value(&session, "fourth = lambda: {}[0]");
-    }
-    shows(&session, "first", "first = lambda: 1 / 0");
-    shows(&session, "fourth", "fourth = lambda: {}[0]");
-    // Of so many cells that hold code, the oldest lose theirs; the code stays.
-    for n in 0..300 {
-        value(&session, &format!("held{n} = lambda: {{}}[0]"));
-    }
-    let traceback = raised(&session, "first()");
-    assert!(traceback.contains("in <lambda>\n"), "{traceback}");
-    assert!(!traceback.contains("1 / 0") && !traceback.contains("{}[0]"), "{traceback}");
-    shows(&session, "held299", "held299 = lambda: {}[0]");
 }

@@ -65,22 +65,3 @@ fn files_and_usage_are_told() {
     assert_eq!((usage.cells, usage.rolled_back, usage.checkpoints), (1, 0, 1));
     assert!(usage.memory_bytes > 0 && usage.changed_pages > 0);
 }
-
-#[test]
-fn tracebacks_keep_nothing() {
-    let session = session();
-    for n in 0..200 {
-        value(&session, &format!("def f{n}(): return [0][1:5:2], 1 in {{1, 2, {n}}}"));
-    }
-    // Code of the name of cells that is in none is looked for in all of them.
-    let cell = "import traceback\ndef g(): raise ValueError\nfor _ in range(300):\n    try:\n        \
-        exec(compile('g()', '<cell>', 'exec'))\n    except ValueError:\n        \
-        text = traceback.format_exc()\n'def g(): raise ValueError' in text";
-    assert_eq!(value(&session, cell), "True");
-    let before = session.usage().wait().unwrap().memory_bytes;
-    for _ in 0..3 {
-        assert_eq!(value(&session, cell), "True");
-    }
-    let grown = session.usage().wait().unwrap().memory_bytes.saturating_sub(before);
-    assert!(grown <= 1 << 20, "the session has grown by {grown} bytes");
-}

@@ -324,36 +324,6 @@ def test_fetch():
     assert not _fumehood_wait.is_waiting()
 
 
-def test_fetch_sends_while_other_tasks_go_on():
-    async def main():
-        ticks = 0
-
-        async def tick():
-            nonlocal ticks
-            while True:
-                await asyncio.sleep(0.02)
-                ticks += 1
-
-        task = asyncio.create_task(tick())
-        # More than the buffers on its way take while nobody reads.
-        body = bytes(24 << 20)
-        sending = fetch("http://late.test/length", method="PUT", body=body)
-        try:
-            await asyncio.wait_for(sending, 0.2)
-        except asyncio.TimeoutError:
-            pass
-        else:
-            raise AssertionError("no timeout")
-        ticks = 0
-        response = await fetch("http://late.test/length", method="PUT", body=body)
-        assert int(await response.text()) == len(body)
-        assert ticks > 5, ticks
-        task.cancel()
-
-    run(main())
-    assert not _fumehood_wait.is_waiting()
-
-
 def test_closed_and_forgotten_requests_leave_nothing_open():
     for _ in range(300):
         requests.get(f"{BASE}/bytes/100000", stream=True)
