@@ -87,41 +87,19 @@ fn the_result_is_that_of_every_tier() {
         let shown = place.run(&["audit", "export", session]).stdout;
         let named = format!("\"tier\":\"{tier}\"");
         assert!(shown.contains("bash.run") && shown.contains(&named), "{shown}");
-        let value = json(
-            &place,
-            &[
-                "run",
-                "--json",
-                "--tier",
-                tier,
-                "--timeout",
-                "4",
-                "-c",
-                "print('part', flush=True)\nimport time\ntime.sleep(60)",
-            ],
-        );
+        let run = |more: &[&str], code: &str| {
+            json(&place, &[&["run", "--json", "--tier", tier], more, &["-c", code]].concat())
+        };
+        let sleeps = "print('part', flush=True)\nimport time\ntime.sleep(60)";
+        let value = run(&["--timeout", "4"], sleeps);
         assert_eq!(value["outcome"], json!({ "kind": "timeout", "clock": "wall" }));
         assert_eq!((&value["exit_code"], &value["stdout"]), (&json!(124), &json!("part\n")));
-        let value = json(
-            &place,
-            &["run", "--json", "--tier", tier, "--cpu", "1", "-c", "while True: pass"],
-        );
+        let value = run(&["--cpu", "1"], "while True: pass");
         assert_eq!(value["outcome"], json!({ "kind": "timeout", "clock": "cpu" }), "{tier}");
-        let value = json(
-            &place,
-            &[
-                "run",
-                "--json",
-                "--tier",
-                tier,
-                "--memory",
-                "128",
-                "-c",
-                "import time\nx = bytearray(400 << 20)\nx[::4096] = b'x' * len(x[::4096])\ntime.sleep(9)",
-            ],
-        );
+        let grows = "import time\nx = bytearray(400 << 20)\nx[::4096] = b'x' * len(x[::4096])\ntime.sleep(9)";
+        let value = run(&["--memory", "128"], grows);
         assert_eq!(value["outcome"], json!({ "kind": "memory_limit" }), "{tier} {value:#}");
-        let value = json(&place, &["run", "--json", "--tier", tier, "-c", "raise ValueError('x')"]);
+        let value = run(&[], "raise ValueError('x')");
         assert_eq!((&value["outcome"]["kind"], &value["exit_code"]), (&json!("exit"), &json!(1)));
         assert!(value["stderr"].as_str().unwrap().ends_with("ValueError: x\n"));
     }
